@@ -1,0 +1,1 @@
+"""The shop whose requests and jobs are measured."""

@@ -1,0 +1,180 @@
+"""Grants places, exactly: one gate row per lane and tenant says how much room there is.
+
+A gate is counted under its lock and then only counted down, by one conditional UPDATE a place;
+it is counted anew when it is empty, and at least every ``HOLDS`` seconds. What leaves in between
+makes it too small, never too large, so grants never pass the cap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.models import DateTimeField, F, Q, Value
+from django.db.models.expressions import ExpressionWrapper
+from django.db.models.functions import Coalesce, Greatest
+
+from celery_guard.conf import guard_settings
+from celery_guard.enqueue.admission.counting import room_of, statement
+from celery_guard.enqueue.admission.limits import Cap
+from celery_guard.enqueue.admission.models import Gate, Reservation
+from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.deadlock import again_on_deadlock
+
+HOLDS = 1.0
+"""Seconds for which a count holds: for so long, jobs that came without a place are not seen."""
+PACE = 1e-5
+"""A full scope of n jobs is counted again after n times this: counting stays a small share."""
+
+PATIENCE = "10s"
+"""How long PostgreSQL waits for a gate: one held for longer is held by a process that is frozen."""
+IDLE = 86400.0
+"""Seconds after which a gate that nobody asks at is removed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Full:
+    """A cap that has no room: which, why, and for a rate when it has."""
+
+    cap: Cap
+    reason: str
+    wait: float | None = None
+
+
+def take(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+    """The id of a place within all ``caps``, committed; or the first cap that is full.
+
+    Called outside any transaction of the site, or nobody would see the place in time.
+    """
+    return again_on_deadlock(lambda: _take(using, caps, lane, tenant))
+
+
+def _take(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+    if connections[using].vendor == "postgresql":
+        place = _take_quickly(using, caps, lane, tenant)
+        if place is not None:
+            return place
+    return _take_counting(using, caps, lane, tenant)
+
+
+def _take_quickly(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | None:
+    arguments = (
+        PATIENCE,
+        [cap.scope for cap in caps],
+        [cap.step for cap in caps],
+        [cap.slack for cap in caps],
+        HOLDS,
+        len(caps),
+        lane,
+        tenant,
+        guard_settings().admission.hold,
+        len(caps),
+    )
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement("take"), arguments)
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def _take_counting(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+    _make_missing(using, caps)
+    with transaction.atomic(using=using):
+        _limit_patience(using)
+        gates = _lock(using, caps)
+        if len(gates) == len(caps):
+            return _take_locked(using, caps, gates, lane, tenant)
+    # One was just removed as idle; it is made anew.
+    return _take_counting(using, caps, lane, tenant)
+
+
+def _take_locked(
+    using: str, caps: Sequence[Cap], gates: Mapping[str, Any], lane: str, tenant: str
+) -> int | Full:
+    looks = [_look(using, gates[cap.scope], cap) for cap in caps]
+    if full := next((look for look in looks if look is not None), None):
+        return full
+    for cap in caps:
+        _count_down(using, cap)
+    until = in_seconds(guard_settings().admission.hold)
+    place = Reservation(lane=lane, tenant=tenant, until=until)
+    place.save(using=using, force_insert=True)
+    return place.pk
+
+
+def _make_missing(using: str, caps: Sequence[Cap]) -> None:
+    # Before the locks, not under them: two that make each other's gates would deadlock.
+    scopes = {cap.scope for cap in caps}
+    rows = Gate.objects.using(using)
+    if missing := scopes - set(rows.filter(pk__in=scopes).values_list("pk", flat=True)):
+        new = [Gate(scope=scope) for scope in sorted(missing)]
+        rows.bulk_create(new, ignore_conflicts=True)
+
+
+def _limit_patience(using: str) -> None:
+    # Elsewhere the database's own lock time-out holds.
+    if connections[using].vendor == "postgresql":
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
+
+
+def _lock(using: str, caps: Sequence[Cap]) -> dict[str, Any]:
+    rows = Gate.objects.using(using).filter(pk__in=[cap.scope for cap in caps])
+    locked = rows.order_by("pk").select_for_update().annotate(now=DatabaseNow())
+    return {gate.scope: gate for gate in locked}
+
+
+def _look(using: str, gate: Any, cap: Cap) -> Full | None:
+    if _is_over(gate, cap):
+        room, busy = room_of(using, cap, gate.now)
+        gate.room = 0 if busy else room
+        Gate.objects.using(using).filter(pk=gate.pk).update(
+            room=gate.room, counted_at=DatabaseNow()
+        )
+        if busy:
+            return Full(cap=cap, reason="tenant_running")
+    if gate.room <= 0:
+        return Full(cap=cap, reason="tenant_waiting" if cap.tenant else "depth")
+    if cap.step and (wait := _early(gate.next_at, gate.now) - cap.slack) > 0:
+        return Full(cap=cap, reason="tenant_rate", wait=wait)
+    return None
+
+
+def _is_over(gate: Any, cap: Cap) -> bool:
+    if gate.counted_at is None:
+        return True
+    # A gate that says full because of running jobs is empty too.
+    bound = HOLDS if gate.room > 0 else min(HOLDS, PACE * (cap.most or 1))
+    return bool(gate.now - gate.counted_at > timedelta(seconds=bound))
+
+
+def _early(next_at: datetime | None, now: datetime) -> float:
+    return 0.0 if next_at is None else (next_at - now).total_seconds()
+
+
+def _count_down(using: str, cap: Cap) -> None:
+    changes: dict[str, Any] = {"room": F("room") - 1, "next_at": None}
+    if cap.step:
+        start = Greatest(Coalesce("next_at", DatabaseNow()), DatabaseNow())
+        step = Value(timedelta(seconds=cap.step))
+        changes["next_at"] = ExpressionWrapper(start + step, output_field=DateTimeField())
+    Gate.objects.using(using).filter(scope=cap.scope).update(**changes)
+
+
+def remove_idle(using: str) -> int:
+    """Remove the gates that nobody has asked at for a day; return how many.
+
+    A tenant that comes once must not leave a row for ever.
+    """
+    day = in_seconds(-IDLE)
+    idle = Gate.objects.using(using).filter(
+        Q(next_at=None) | Q(next_at__lt=day), Q(closed_until=None) | Q(closed_until__lt=day)
+    )
+    skips = connections[using].features.has_select_for_update_skip_locked
+    with transaction.atomic(using=using):
+        free = idle.filter(counted_at__lt=day).select_for_update(skip_locked=skips).order_by("pk")
+        scopes = list(free.values_list("pk", flat=True)[:500])
+        Gate.objects.using(using).filter(pk__in=scopes).delete()
+    return len(scopes)

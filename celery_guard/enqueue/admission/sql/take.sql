@@ -1,0 +1,35 @@
+-- Takes a place where all gates are known to have room: one statement, one commit.
+-- The gates are locked in the order of their names; a room is a number that only this takes from,
+-- so the lock is held for no longer than the statement and its commit.
+-- Arguments: how long to wait for the lock of a gate ('10s'), scopes, steps and slacks in seconds (arrays of one length), seconds a count holds,
+--            how many scopes, lane, tenant, seconds the place is kept, how many scopes
+-- Returns: the reservation's id; no row when a gate is missing, has to be counted anew or is full.
+WITH asked AS (
+    SELECT a.* FROM set_config('lock_timeout', %s, true), unnest(%s::text[], %s::float8[], %s::float8[]) AS a (scope, step, slack)
+),
+open AS (
+    SELECT gate.scope, asked.step
+    FROM celery_guard_gate AS gate JOIN asked ON asked.scope = gate.scope
+    WHERE gate.room > 0
+        AND gate.counted_at > clock_timestamp() - %s * interval '1 second'
+        AND (
+            gate.next_at IS NULL
+            OR gate.next_at <= clock_timestamp() + asked.slack * interval '1 second'
+        )
+    ORDER BY gate.scope
+    FOR UPDATE OF gate
+),
+taken AS (
+    UPDATE celery_guard_gate AS gate
+    SET room = gate.room - 1,
+        next_at = CASE WHEN open.step > 0 THEN
+            greatest(gate.next_at, clock_timestamp()) + open.step * interval '1 second'
+        END
+    FROM open
+    WHERE open.scope = gate.scope AND (SELECT count(*) FROM open) = %s
+    RETURNING gate.scope
+)
+INSERT INTO celery_guard_reservation (lane, tenant, until)
+SELECT %s, %s, clock_timestamp() + %s * interval '1 second'
+WHERE (SELECT count(*) FROM taken) = %s
+RETURNING id

@@ -1,0 +1,90 @@
+"""The tables of the rollout: the stages set at run time, and the mismatches that compare found."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from celery_guard.conf.modes import Mode, Stage
+from celery_guard.jobs.clock import DatabaseNow
+
+
+class TaskModeQuerySet(models.QuerySet["TaskMode"]):
+    """Named groups of stages."""
+
+    def in_force(self) -> TaskModeQuerySet:
+        """Neither ended nor past their expiry, by the database's clock."""
+        return self.filter(ended_at=None, expires_at__gt=DatabaseNow())
+
+
+class TaskMode(models.Model):
+    """The stage of one task, set while the site runs: it wins over the settings until it is over.
+
+    It ends by itself at ``expires_at``, or before that by ``ended_by`` at ``ended_at``; the row
+    stays. Of several in force the newest counts.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    task = models.CharField(max_length=255)
+    mode = models.CharField(max_length=8, choices=[(mode.value, mode.value) for mode in Mode])
+    percent = models.FloatField(default=100.0)
+    reason = models.CharField(max_length=500)
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_by = models.CharField(max_length=150, blank=True, default="")
+
+    objects: ClassVar[models.Manager[TaskMode]] = TaskModeQuerySet.as_manager()
+
+    class Meta:
+        app_label = "celery_guard"
+        verbose_name = _("task mode")
+        verbose_name_plural = _("task modes")
+        default_permissions = ("view",)
+        indexes: ClassVar = [models.Index(fields=["expires_at"], name="celery_guard_mode_expiry")]
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.stage}"
+
+    @property
+    def stage(self) -> Stage:
+        """What it says."""
+        return Stage(mode=Mode(self.mode), percent=self.percent)
+
+
+class Mismatch(models.Model):
+    """One way in which runs beside the site's own ended differently; counted, the last one kept.
+
+    ``difference`` names what differed, and ``example`` says more of it for the last one: places and
+    kinds, never the values, which may be anybody's data. ``settled_at`` is when somebody said that it is dealt with: the next one
+    reopens it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    task = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=32)
+    difference = models.CharField(max_length=255)
+    example = models.TextField(blank=True, default="")
+    count = models.BigIntegerField(default=0)
+    job = models.UUIDField(null=True)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    settled_at = models.DateTimeField(null=True, blank=True)
+    settled_by = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        app_label = "celery_guard"
+        verbose_name = _("mismatch")
+        verbose_name_plural = _("mismatches")
+        default_permissions = ("view",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["task", "fingerprint"], name="celery_guard_mismatch_group"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.difference}"

@@ -1,0 +1,273 @@
+"""The short way to a finished message, for the commonest calls: ``task.delay(…)`` and in groups.
+
+Celery builds such a message from parts that no call changes but for ten values. They are taken
+from one message that Celery built itself; the result is the same, byte for byte. Wherever a call,
+the task, a signal receiver or a tracing library could make a difference, Celery builds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring_ascii
+from types import MappingProxyType
+from typing import Any, cast
+
+from celery import Celery, Task, signals
+from celery.utils.nodenames import anon_nodename
+from celery.utils.saferepr import saferepr
+from kombu.utils.json import JSONEncoder
+
+from celery_guard.conf import Settings, guard_settings
+from celery_guard.enqueue.declaration import Guarded
+from celery_guard.errors import NotSerializable
+from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
+
+_ID, _ARGS, _KWARGS, _ORIGIN, _REPLY = _TEXTS = tuple(f"<guard {n} hole>" for n in "iakor")
+# These are no text, or not always: their quotes belong to the hole.
+_OWN = (_ID, _ARGS, _KWARGS)
+_MOST_THREADS = 100
+_ROOT, _GROUP, _INDEX = _VALUES = tuple(f"<guard {n} hole>" for n in "tgx")
+_SPLIT = re.compile("(" + "|".join([*_TEXTS, *(f'"{name}"' for name in _VALUES)]) + ")")
+PLACES = frozenset({"root_id", "group_id", "group_index", "reply_to", "add_to_parent", "chord"})
+"""Options that a group gives its members."""
+_EMBED = ', {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
+_BEFORE, _AFTER, _SENT = (
+    signals.before_task_publish,
+    signals.after_task_publish,
+    signals.task_sent,
+)
+_SHORT = 100
+_LARGE = 10**18
+_PLAIN_TEXT = re.compile(r"[ !#-&(-\[\]-~]*")
+_NOWHERE: Mapping[str, Any] = MappingProxyType({})
+_encode = JSONEncoder().encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Template:
+    """One task's message: ``form`` takes the values of ``holes`` in their order.
+
+    ``settings`` are those that it was made under. ``lone`` keeps the forms of calls outside a
+    group, one for each process and thread, in which only ``_OWN`` are left open.
+    """
+
+    model: Captured | None
+    form: str
+    holes: tuple[str, ...]
+    settings: Settings
+    lone: dict[tuple[int, str], str] = dataclasses.field(default_factory=dict)
+
+    def fill(
+        self,
+        app: Celery,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        task_id: str | None = None,
+        place: Mapping[str, Any] = _NOWHERE,
+    ) -> Captured:
+        """The message of one call; ``place`` are options that :func:`placed` has passed.
+
+        :raises NotSerializable: when an argument has no encoding.
+        """
+        model = self.model
+        assert model is not None, "a template without a model fills nothing"
+        public_id = None
+        if task_id is None:
+            # What is made here needs no escapes, and need not be read again.
+            public_id = uuid.uuid4()
+            task_id = quoted = str(public_id)
+        else:
+            quoted = _quoted(task_id)
+        own = {
+            _ID: quoted,
+            _ARGS: _quoted(_repr(app, args)),
+            _KWARGS: _quoted(_repr(app, kwargs)),
+        }
+        group = place.get("group_id")
+        text = self._placed(app, own, task_id, place) if place else self._alone(app) % own
+        # By name: ``dataclasses.replace`` takes as long as all of the rest.
+        return Captured(
+            task=model.task,
+            task_id=task_id,
+            args=args,
+            kwargs=kwargs,
+            body=_body(args, kwargs),
+            envelope_text=text,
+            queue=model.queue,
+            eta=model.eta,
+            expires=model.expires,
+            canvas=model.canvas or bool(group),
+            awaited=model.awaited or bool(group),
+            ignore_result=model.ignore_result,
+            public_id=public_id,
+        )
+
+    def _placed(
+        self, app: Celery, own: dict[str, str], task_id: str, place: Mapping[str, Any]
+    ) -> str:
+        values = own | {
+            _ORIGIN: _quoted(anon_nodename()),
+            _REPLY: _quoted(place.get("reply_to") or app.thread_oid),
+            _ROOT: _literal(place.get("root_id") or task_id),
+            _GROUP: _literal(place.get("group_id")),
+            _INDEX: _literal(place.get("group_index")),
+        }
+        return self.form % tuple([values[hole] for hole in self.holes])
+
+    def _alone(self, app: Celery) -> str:
+        # A form with names, which a call that stands in no group fills by three values.
+        where = (os.getpid(), app.thread_oid)
+        if (form := self.lone.get(where)) is None:
+            if len(self.lone) >= _MOST_THREADS:
+                self.lone.clear()
+            own = {hole: f"%({hole})s" for hole in _OWN}
+            values = {
+                **own,
+                _ORIGIN: _quoted(anon_nodename()).replace("%", "%%"),
+                _REPLY: _quoted(app.thread_oid).replace("%", "%%"),
+                _ROOT: f'"{own[_ID]}"',
+                _GROUP: "null",
+                _INDEX: "null",
+            }
+            # The form's own signs are doubled; going through ``%`` once would take that back.
+            form = self.form.replace("%%", "%%%%") % tuple([values[hole] for hole in self.holes])
+            self.lone[where] = form
+        return form
+
+
+def placed(task_id: object, options: Mapping[str, Any]) -> bool:
+    """Whether a call with these options is a plain one, or a plain member of a group."""
+    if task_id is not None and not (type(task_id) is str and task_id):
+        return False
+    if not options:
+        return True
+    return (
+        options.keys() <= PLACES
+        and options.get("chord") is None
+        and type(options.get("group_index", 0)) is int
+        and all(type(options.get(name, "")) is str for name in ("root_id", "group_id", "reply_to"))
+    )
+
+
+def template_of(task: Guarded, app: Celery) -> Template | None:
+    """The template of a plain call of ``task`` as things stand now, or None: let Celery build."""
+    if not _plain_now(task, app):
+        return None
+    template: Template | None = task.guard_template
+    if template is None or template.settings is not guard_settings():
+        template = task.guard_template = _make(task, app)
+    return template if template.form else None
+
+
+def _plain_now(task: Guarded, app: Celery) -> bool:
+    return (
+        not (_BEFORE.receivers or _AFTER.receivers or _SENT.receivers)
+        and app.current_worker_task is None
+        and _celerys_own(
+            Task.apply_async, Celery.send_task, type(task).shadow_name, type(app).send_task
+        )
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _celerys_own(apply: Any, send: Any, shadow_name: Any, apps_send: Any) -> bool:
+    return (
+        untouched(apply, "celery.app.task")
+        and untouched(send, "celery.app.base")
+        and untouched(shadow_name, "celery.app.task")
+        and untouched(apps_send, "celery.app.base")
+    )
+
+
+def untouched(function: Any, module: str) -> bool:
+    """Whether ``function`` is still the one that ``module`` defines: tracing libraries wrap."""
+    return function.__module__ == module and not hasattr(function, "__wrapped__")
+
+
+def _make(task: Guarded, app: Celery) -> Template:
+    settings = guard_settings()
+    model = _model(task, app)
+    if model is None:
+        return Template(None, "", (), settings)
+    envelope = model.envelope
+    headers = {
+        **envelope.headers,
+        "argsrepr": _ARGS,
+        "kwargsrepr": _KWARGS,
+        "origin": _ORIGIN,
+        "root_id": _ROOT,
+        "group": _GROUP,
+        "group_index": _INDEX,
+    }
+    properties = {**envelope.properties, "reply_to": _REPLY}
+    text = dataclasses.replace(envelope, headers=headers, properties=properties).encode()
+    pieces = _SPLIT.split(text)
+    form = "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
+    return Template(model, form, tuple(piece.strip('"') for piece in pieces[1::2]), settings)
+
+
+def _model(task: Guarded, app: Celery) -> Captured | None:
+    conf = app.conf
+    if conf.task_routes or conf.task_protocol != 2 or task.expires is not None:
+        return None
+    if conf.task_send_sent_event or getattr(task, "_dump_pydantic_arguments", None) is not None:
+        return None
+    with collecting() as kept:
+        app.send_task(
+            task.name,
+            (),
+            {},
+            task_id=_ID,
+            task_type=task,
+            producer=CapturingProducer(app),
+            **{"ignore_result": task.ignore_result, **usual_options(task)},
+        )
+    return kept[0] if kept[0].body == _body((), {}) else None
+
+
+def _body(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    try:
+        return (_encode([args, kwargs])[:-1] + _EMBED).encode()
+    except (TypeError, ValueError) as error:
+        raise NotSerializable(f"the arguments cannot be encoded: {error}") from error
+
+
+def _repr(app: Celery, value: Any) -> str:
+    # ``saferepr`` equals ``repr`` for short plain values, at twenty times the price.
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    if len(value) <= 8 and all(map(_short, items)):
+        return repr(value)
+    amqp = app.amqp
+    # Celery below 5.7 has no such setting, and goes three levels deep.
+    levels = getattr(app.conf, "task_repr_maxlevels", 3)
+    return str(saferepr(value, amqp.argsrepr_maxsize, maxlevels=levels))
+
+
+def _short(item: Any) -> bool:
+    kind = type(item)
+    if kind is int:
+        return abs(cast(int, item)) < _LARGE
+    if kind is str:
+        return len(item) < _SHORT and _PLAIN_TEXT.fullmatch(item) is not None
+    return item is None
+
+
+def _literal(value: str | int | None) -> str:
+    if value is None:
+        return "null"
+    return str(value) if isinstance(value, int) else encode_basestring_ascii(value)
+
+
+def _quoted(text: str) -> str:
+    return encode_basestring_ascii(text)[1:-1]
+
+
+def usual_options(task: Guarded) -> dict[str, Any]:
+    """The options that Celery gives a call of ``task`` that names none."""
+    options: dict[str, Any] = cast(Any, task)._get_exec_options()
+    return options

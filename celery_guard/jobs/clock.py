@@ -1,0 +1,41 @@
+"""The database's clock: the only one that decides anything."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import DateTimeField, ExpressionWrapper, Func, Value
+
+NOW_SQL = {
+    "postgresql": "clock_timestamp()",
+    # UTC by name: NOW() follows the session's time zone, and Django stores UTC.
+    "mysql": "UTC_TIMESTAMP(6)",
+    "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f000', 'now')",
+}
+
+
+class DatabaseNow(Func):
+    """The wall clock of the database at this statement, not at the transaction's start."""
+
+    template = "clock_timestamp()"
+    output_field = DateTimeField()
+
+    def as_mysql(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
+        return self.as_sql(compiler, connection, template=NOW_SQL["mysql"], **context)
+
+    def as_sqlite(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
+        return self.as_sql(compiler, connection, template=NOW_SQL["sqlite"], **context)
+
+
+def in_seconds(seconds: float) -> ExpressionWrapper[Any]:
+    """The database's time ``seconds`` from now (negative: ago)."""
+    return ExpressionWrapper(
+        DatabaseNow() + Value(timedelta(seconds=seconds)), output_field=DateTimeField()
+    )
+
+
+def now_sql(connection: BaseDatabaseWrapper) -> str:
+    """The SQL of :class:`DatabaseNow` for statements written by hand."""
+    return NOW_SQL[connection.vendor]

@@ -1,0 +1,173 @@
+"""The release: due jobs become sent, in one statement, before the broker is spoken to."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from django.db import connections, transaction
+
+from celery_guard.jobs import folding, release_held, release_portably, sharing
+from celery_guard.jobs.deadlock import again_on_deadlock
+from celery_guard.jobs.following import Key
+from celery_guard.jobs.models import Job
+from celery_guard.jobs.sending import Lead, Sending, unsend
+from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
+from celery_guard.jobs.states import Reason, State
+
+EXPIRED = json.dumps(
+    {
+        "type": "JobError",
+        "message": "the job expired before it could start",
+        "state": State.EXPIRED,
+        "reason": Reason.EXPIRED,
+    }
+)
+RESEND_CAP = 3600.0
+"""Longest wait of one job between two sendings that no claim answered, in seconds."""
+
+
+ROUNDS = 5
+"""Most looks of one release that only fold, and send nothing."""
+
+
+def release(
+    using: str,
+    lead: Lead,
+    batch: int,
+    window: int | None,
+    *,
+    shares: Mapping[str, int] | None = None,
+    nobodys: Stretch = HEAD_ONLY,
+    steered: bool = False,
+) -> list[Sending]:
+    """Mark the due jobs of a lane as sent, oldest first, and return them.
+
+    Jobs past their expiry end ``expired``. Nothing happens once the lead is lost. Locked rows
+    are passed over. Of the due jobs of a coalesce key one is sent at most.
+
+    :param batch: most rows; ``window``: most unfinished jobs the broker may hold, None for all.
+    :param shares: most rows of each tenant, instead of both; others get none;
+        ``nobodys``: where those without a tenant are.
+    :param steered: a hold touches the lane: what it covers is put aside instead of sent.
+    """
+    pick = release_held.release if steered else _pick
+    for _ in range(ROUNDS):
+        sendings, keys = pick(using, lead, batch, window, EXPIRED, shares, nobodys)
+        if keys:
+            try:
+                sendings += _fold(using, lead, keys, _room(using, shares, sendings))
+            except Exception:
+                # Marked already, and nobody else would send them before they count as lost.
+                unsend(using, sendings)
+                raise
+        if sendings or not keys:
+            return sendings
+    return []
+
+
+def _pick(
+    using: str,
+    lead: Lead,
+    batch: int,
+    window: int | None,
+    expired: str,
+    shares: Mapping[str, int] | None,
+    nobodys: Stretch,
+) -> tuple[list[Sending], set[Key]]:
+    if connections[using].vendor != "postgresql":
+        return release_portably.release(using, lead, batch, window, expired, shares, nobodys)
+    if shares is not None:
+        return _send(using, "release_shares", lead, **sharing.as_arrays(shares, nobodys))
+    return _send(using, "release", lead, batch=batch, window=window)
+
+
+def _fold(using: str, lead: Lead, keys: set[Key], room: Counter[str] | None) -> list[Sending]:
+    # On MariaDB whoever cancels a request of the key comes to its row by another index.
+    return again_on_deadlock(lambda: _fold_once(using, lead, keys, room), using=using)
+
+
+def _fold_once(using: str, lead: Lead, keys: set[Key], room: Counter[str] | None) -> list[Sending]:
+    with transaction.atomic(using=using):
+        if not release_portably.leads(using, lead).exists():
+            return []
+        folded = folding.fold(using, lead.lane, keys)
+        if room is not None:
+            # The newest request of a key may be another tenant's than the one that was picked. It
+            # speaks for the others all the same, and waits for a share of its tenant.
+            folded = _within(room.copy(), folded, _tenants(using, folded))
+        return release_portably.mark(using, folded, EXPIRED)
+
+
+def _room(
+    using: str, shares: Mapping[str, int] | None, sendings: list[Sending]
+) -> Counter[str] | None:
+    if shares is None:
+        return None
+    sent = _tenants(using, [sending.id for sending in sendings if sending.sent_at is not None])
+    return Counter(shares) - Counter(sent.values())
+
+
+def _within(room: Counter[str], jobs: list[int], tenants: Mapping[int, str]) -> list[int]:
+    kept = []
+    for job in jobs:
+        if room[tenants[job]] > 0:
+            room[tenants[job]] -= 1
+            kept.append(job)
+    return kept
+
+
+def _tenants(using: str, jobs: list[int]) -> dict[int, str]:
+    if not jobs:
+        return {}
+    return dict(Job.objects.using(using).filter(pk__in=jobs).values_list("pk", "tenant"))
+
+
+def resend(using: str, lead: Lead, batch: int, grace: float) -> list[Sending]:
+    """Mark as sent again what the evidence on the lead's row says was lost, oldest first.
+
+    :param grace: seconds before the first repetition; doubled for each one after it.
+    """
+    if connections[using].vendor != "postgresql":
+        return release_portably.resend(using, lead, batch, grace, RESEND_CAP, EXPIRED)
+    return _send(using, "resend", lead, batch=batch, grace=grace, cap=RESEND_CAP)[0]
+
+
+def _send(using: str, statement: str, lead: Lead, **given: Any) -> tuple[list[Sending], set[Key]]:
+    with connections[using].cursor() as cursor:
+        mine: dict[str, Any] = {
+            "lane": lead.lane,
+            "owner": lead.owner,
+            "term": lead.term,
+            "expired": EXPIRED,
+        }
+        cursor.execute(_sql(statement) + _sql("mark"), {**mine, **given})
+        rows = cursor.fetchall()
+    keys = {(row[3], row[0]) for row in rows if row[0] is not None}
+    return [_sending(*row[1:]) for row in rows if row[0] is None], keys
+
+
+def _sending(*row: Any) -> Sending:
+    return Sending(
+        id=row[0],
+        public_id=row[1],
+        task=row[2],
+        plain=row[3],
+        awaited=row[4],
+        state=row[5],
+        sent_at=row[6],
+        sends=row[7],
+        message_id=row[8],
+        body=row[9] or b"",
+        envelope=row[10],
+    )
+
+
+@functools.cache
+def _sql(name: str) -> str:
+    text = resources.files("celery_guard.jobs").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))

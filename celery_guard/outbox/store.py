@@ -1,0 +1,162 @@
+"""Writes a job and its message: one statement on PostgreSQL, two rows or none everywhere."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from django.db import connections, transaction
+
+from celery_guard.conf import guard_settings
+from celery_guard.errors import PayloadTooLarge
+from celery_guard.faults import fault_point
+from celery_guard.jobs import adding, direct
+from celery_guard.jobs.adding import NewJob
+from celery_guard.jobs.models import Job
+from celery_guard.jobs.states import RERUNNABLE
+from celery_guard.outbox import portable
+from celery_guard.outbox.capture import Captured
+from celery_guard.outbox.models import OutboxMessage
+from celery_guard.outbox.portable import Pair, new_message
+
+# One text for every call, without a name: behind a transaction pooler a prepared statement would
+# be another session's. The plans are the functions' anyway.
+_INSERT = "SELECT celery_guard_insert_2(" + ", ".join(["%s"] * 20) + ")"
+_INSERT_MANY = "SELECT celery_guard_insert_many_2(%s, %s)"
+
+_FIELDS = (
+    "public_id",
+    "task",
+    "key",
+    "fingerprint",
+    "lane",
+    "tenant",
+    "reason",
+    "plain",
+    "awaited",
+    "due_at",
+    "delay",
+    "expires_at",
+    "expires_in",
+    "survivor_id",
+    "dependency",
+    "coalesce_key",
+    "max_delay",
+    "mode",
+)
+_values = attrgetter(*_FIELDS)
+
+
+def check_size(captured: Captured) -> None:
+    """Refuse a message over the limit.
+
+    :raises PayloadTooLarge: with both sizes, in bytes.
+    """
+    limit = guard_settings().outbox.payload_limit
+    if len(captured.body) > limit:
+        raise PayloadTooLarge(
+            f"{captured.task}: the arguments take {len(captured.body):,} bytes, the limit is "
+            f"{limit:,}; pass a reference instead, or raise outbox.payload_limit"
+        )
+
+
+def insert(using: str, new: NewJob, captured: Captured) -> int | None:
+    """Write one job with its message; None when its key or public id is taken."""
+    fault_point("outbox.writing")
+    job_id = _insert(using, new, captured)
+    fault_point("outbox.written", *([] if job_id is None else [job_id]))
+    return job_id
+
+
+def _insert(using: str, new: NewJob, captured: Captured) -> int | None:
+    connection = connections[using]
+    if connection.vendor != "postgresql":
+        return portable.insert(using, new, captured)
+    given = (*_values(new), captured.body, captured.envelope_text)
+    row = direct.returned(connection, _INSERT, given)
+    return row[0] if row else None
+
+
+def insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:
+    """Write many jobs with their messages; return the ids of those that were not there yet.
+
+    Keys are locked in sorted order, so two bulk calls can't deadlock each other; jobs are
+    released in the order given.
+    """
+    fault_point("outbox.writing")
+    written = _insert_many(using, pairs)
+    fault_point("outbox.written", *written.values())
+    return written
+
+
+def _insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:
+    order = sorted(range(len(pairs)), key=lambda n: (pairs[n][0].task, pairs[n][0].key or ""))
+    connection = connections[using]
+    if connection.vendor != "postgresql":
+        return portable.insert_many(using, pairs, order)
+    (inserted,) = direct.returned(connection, _INSERT_MANY, _documents(pairs, order)) or ("{}",)
+    # Django reads json columns by itself and leaves the driver's as text.
+    found = json.loads(inserted) if isinstance(inserted, str) else inserted
+    return {pairs[int(n)][0].public_id: job_id for n, job_id in found.items()}
+
+
+def _documents(pairs: Sequence[Pair], order: Sequence[int]) -> tuple[str, str]:
+    """What all jobs share, and what each has of its own, as JSON."""
+    rows = [_values(new) for new, _ in pairs]
+    common = [len(set(column)) == 1 for column in zip(*rows, strict=True)]
+    shared = dict(itertools.compress(zip(_FIELDS, rows[0], strict=True), common))
+    differ = [not same for same in common]
+    names = ("body", "envelope", "position", *itertools.compress(_FIELDS, differ))
+    own = []
+    for n in order:
+        captured = pairs[n][1]
+        values = itertools.compress(rows[n], differ)
+        record = dict(zip(names, (None, captured.envelope_text, n, *values), strict=True))
+        own.append(record | _body(captured.body))
+    return json.dumps(shared, default=str), json.dumps(own, default=str)
+
+
+def _body(body: bytes) -> dict[str, str]:
+    # Nearly every body is JSON of ASCII letters, and travels as it is.
+    if body.isascii() and b"\0" not in body:
+        return {"body": body.decode("ascii")}
+    return {"body64": base64.b64encode(body).decode("ascii")}
+
+
+def replace_message(job_id: int, captured: Captured, using: str) -> None:
+    """Write a new message and make it the job's current one, in the caller's transaction."""
+    check_size(captured)
+    jobs = Job.objects.using(using).filter(pk=job_id)
+    old = jobs.values_list("message_id", flat=True).first()
+    jobs.update(message=new_message(using, captured))
+    _forget_message(using, old)
+
+
+def rerun(using: str, job_id: int, new: NewJob, captured: Captured) -> bool:
+    """Run an ended, unsuccessful job again with this message; False when it can't (any more)."""
+    ended = Job.objects.using(using).filter(pk=job_id, state__in=RERUNNABLE)
+    with transaction.atomic(using=using):
+        row = ended.select_for_update().values_list("message_id").first()
+        if row is None:
+            return False
+        adding.rerun(using, job_id, new, new_message(using, captured).pk)
+        _forget_message(using, *row)
+    return True
+
+
+def _forget_message(using: str, message_id: int | None) -> None:
+    # Nothing else names it, and the purge goes by the messages that jobs name.
+    if message_id is not None:
+        OutboxMessage.objects.using(using).filter(pk=message_id).delete()
+
+
+def take_back(using: str, job_ids: Iterable[int]) -> None:
+    """Remove jobs that this very transaction inserted, with their messages."""
+    jobs = Job.objects.using(using).filter(pk__in=list(job_ids))
+    messages = list(jobs.values_list("message_id", flat=True))
+    jobs.delete()
+    OutboxMessage.objects.using(using).filter(pk__in=messages).delete()

@@ -1,0 +1,106 @@
+"""The release of a lane that tenants share.
+
+Only while the window is bounded: where the broker may hold everything there is nothing to give
+out. With two or more tenants waiting the window shrinks to little more than the workers' slots,
+since what is with the broker already goes in the broker's order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from celery_guard.conf import Tenants, guard_settings
+from celery_guard.enqueue.admission.limits import allowance_of
+from celery_guard.jobs import sharing
+from celery_guard.jobs.release import release
+from celery_guard.jobs.sending import Lead, Sending
+from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
+from celery_guard.relay.presence import Worker, slots_of, window_of
+from celery_guard.relay.shares import Claimant, share
+from celery_guard.relay.steering import is_steered
+
+MOST = 500
+"""Most tenants that one look considers; the next one goes on behind them."""
+KEEP = 5.0
+"""Seconds for which a tenant's own settings are kept."""
+FAR = 2.0
+"""Seconds from one look far into a lane, for jobs without a tenant, to the next."""
+
+
+class Turns:
+    """The turns of one lane, as its leader gives them. What is kept here is a hint only."""
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+        self._after = ""
+        self._own: dict[str, tuple[float, Tenants]] = {}
+        self._far: dict[str, tuple[float, Stretch | None]] = {}
+
+    def release(self, lead: Lead, batch: int, workers: Collection[Worker]) -> list[Sending]:
+        """Release at most ``batch`` jobs: by turns where tenants wait, else oldest first.
+
+        :param workers: those that live; their slots bound what the broker may hold.
+        """
+        window = window_of(lead.lane, workers)
+        steered = is_steered(self._using, lead.lane)
+        tenants = [] if window is None else self._waiting(lead.lane)
+        if window is None or not tenants:
+            return release(self._using, lead, batch, window, steered=steered)
+        held = sharing.held_by_tenant(self._using, lead.lane)
+        nobodys = self._nobodys(lead.lane)
+        if nobodys is not None:
+            tenants.append(sharing.NOBODY)
+        slots = slots_of(guard_settings().lane(lead.lane).queue, workers)
+        if len(tenants) > 1 and slots is not None:
+            window = min(window, slots + max(2, slots // 2))
+        room = min(batch, window - sum(held.values()))
+        claimants = {tenant: self._claimant(tenant, held) for tenant in tenants}
+        shares = share(room, claimants)
+        nobodys = nobodys or HEAD_ONLY
+        return release(
+            self._using, lead, batch, window, shares=shares, nobodys=nobodys, steered=steered
+        )
+
+    def _nobodys(self, lane: str) -> Stretch | None:
+        near = sharing.has_nobodys(self._using, lane, HEAD_ONLY)
+        if near is not None:
+            return HEAD_ONLY if near else None
+        now = time.monotonic()
+        until, stretch = self._far.get(lane, (0.0, None))
+        if until <= now:
+            stretch = sharing.find_nobodys(self._using, lane)
+            self._far[lane] = (now + FAR, stretch)
+        # What is gone by now must not be given places that others wait for.
+        if stretch is None or not sharing.has_nobodys(self._using, lane, stretch):
+            return None
+        return stretch
+
+    def _waiting(self, lane: str) -> list[str]:
+        found = sharing.waiting_tenants(self._using, lane, after=self._after, most=MOST)
+        if len(found) < MOST and self._after:
+            # Past the last one: go on with the first.
+            more = sharing.waiting_tenants(self._using, lane, after="", most=MOST - len(found))
+            found = list(dict.fromkeys([*found, *more]))
+            self._after = ""
+        elif len(found) == MOST:
+            self._after = found[-1]
+        return found
+
+    def _claimant(self, tenant: str, held: Mapping[str, int]) -> Claimant:
+        own = self._settings_of(tenant) if tenant else guard_settings().tenants
+        most = own.in_flight if tenant else None
+        return Claimant(held=held.get(tenant, 0), weight=own.weight, most=most)
+
+    def _settings_of(self, tenant: str) -> Tenants:
+        now = time.monotonic()
+        until, own = self._own.get(tenant, (0.0, guard_settings().tenants))
+        if until < now:
+            own = allowance_of(tenant)
+            self._forget(now)
+            self._own[tenant] = (now + KEEP, own)
+        return own
+
+    def _forget(self, now: float) -> None:
+        if len(self._own) > 2 * MOST:
+            self._own = {name: kept for name, kept in self._own.items() if kept[0] > now}

@@ -1,0 +1,138 @@
+-- The beginning of take.lua, finish.lua and read.lua: the rules of ../decide.py, name by name.
+-- KEYS[1]: hash, the state. KEYS[2]: sorted set, places by their time. KEYS[3]: sorted set,
+-- permits by the end of their leases. KEYS[4]: hash, when each permit was taken.
+-- ARGV[1]: JSON, the dependency's rules. ARGV[2]: JSON, what is asked. Times: whole microseconds.
+local MICRO = 1000000
+local CUT_TENTHS, STEP, FLOOR, RAMP = 7, 50000, 50000, 100000
+local GOOD_WINDOW, SHORTEST_PAUSE, LONGEST_PAUSE = 10 * MICRO, MICRO, 300 * MICRO
+local PROBES, KEEP, FIRST_HOLD, AHEAD = 3, 3600 * MICRO, 20000, 660 * MICRO
+
+local rules, ask = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
+local buckets = rules.buckets
+local clock = redis.call('TIME')
+local now = clock[1] * MICRO + clock[2]
+
+-- Redis would print a number this long as 1.7e+15.
+local function whole(number) return string.format('%.0f', number) end
+
+local s = {
+  factor = MICRO, good_from = 0, used = 0, paused_until = 0, line = 0, hold = FIRST_HOLD,
+  counted_from = 0, fine = 0, failed = 0, open_until = 0, doublings = 0, probed = 0,
+  probe_until = 0, granted = 0, refused = 0, throttled = 0, openings = 0,
+}
+local probe = ''
+local intervals, gates, tats = {}, {}, {}
+
+local function load()
+  local flat = redis.call('HGETALL', KEYS[1])
+  local seen = {}
+  for i = 1, #flat, 2 do seen[flat[i]] = flat[i + 1] end
+  for name, value in pairs(s) do s[name] = tonumber(seen[name]) or value end
+  probe = seen.probe or ''
+  for n = 1, tonumber(seen.buckets) or 0 do
+    intervals[n] = tonumber(seen['interval' .. n])
+    gates[n] = tonumber(seen['gate' .. n])
+    tats[n] = tonumber(seen['tat' .. n])
+  end
+end
+
+local function save()
+  local flat = {'probe', probe, 'buckets', #intervals}
+  for name, value in pairs(s) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = whole(value)
+  end
+  for n = 1, #intervals do
+    for name, value in pairs({interval = intervals[n], gate = gates[n], tat = tats[n]}) do
+      flat[#flat + 1] = name .. n
+      flat[#flat + 1] = whole(value)
+    end
+  end
+  redis.call('HSET', KEYS[1], unpack(flat))
+end
+
+local function forget_expired()
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - KEEP))
+  for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', whole(now))) do
+    redis.call('ZREM', KEYS[3], permit)
+    redis.call('HDEL', KEYS[4], permit)
+  end
+end
+
+local function rescale()
+  local wanted = {}
+  for n, bucket in ipairs(buckets) do
+    wanted[n] = math.ceil(bucket.interval * MICRO / s.factor)
+  end
+  if #wanted ~= #intervals then
+    local start = #intervals > 0 and now or 0
+    for n = 1, #intervals do start = math.max(start, gates[n], tats[n]) end
+    gates, tats = {}, {}
+    for n = 1, #wanted do gates[n], tats[n] = start, start end
+  else
+    for n, new in ipairs(wanted) do
+      local old = intervals[n]
+      for _, times in ipairs({gates, tats}) do
+        if times[n] > now and old ~= new then
+          times[n] = now + math.ceil((times[n] - now) * new / old)
+        end
+      end
+    end
+  end
+  intervals = wanted
+end
+
+local function bound(latest)
+  for _, name in ipairs({'paused_until', 'open_until', 'line'}) do
+    s[name] = math.min(s[name], latest)
+  end
+  for n, bucket in ipairs(buckets) do
+    gates[n] = math.min(gates[n], latest + bucket.burst * intervals[n])
+    tats[n] = math.min(tats[n], latest + bucket.burst * intervals[n])
+  end
+end
+
+local function catch_up()
+  s.good_from, s.counted_from = math.min(s.good_from, now), math.min(s.counted_from, now)
+  if s.good_from == 0 then
+    s.good_from = now
+  elseif now - s.good_from >= GOOD_WINDOW then
+    local busy = false
+    for _, t in ipairs(intervals) do busy = busy or 2 * s.used * t >= now - s.good_from end
+    if busy and s.factor < MICRO and s.open_until == 0 then
+      s.factor = math.min(MICRO, s.factor + STEP)
+    end
+    s.good_from, s.used = now, 0
+  end
+  rescale()
+  bound(now + AHEAD)
+end
+
+local function fit(times)
+  local at = 0
+  for n, bucket in ipairs(buckets) do at = math.max(at, times[n] - bucket.burst * intervals[n]) end
+  return at
+end
+
+local function in_line(base)
+  local share = rules.concurrency > 0 and rules.concurrency or 10
+  s.line = math.max(s.line, base) + math.max(1000, math.floor(s.hold / share))
+  return s.line
+end
+
+local function learn_hold(taken)
+  local before = s.hold
+  s.hold = math.floor((7 * before + math.max(0, now - taken)) / 8)
+  if s.line > now and s.hold < before then
+    s.line = now + math.floor((s.line - now) * (s.hold / before))
+  end
+end
+
+local function rest_until(time)
+  for n, bucket in ipairs(buckets) do
+    gates[n] = math.max(gates[n], time + bucket.burst * intervals[n])
+    tats[n] = math.max(tats[n], time + bucket.burst * intervals[n])
+  end
+end
+
+load()

@@ -1,0 +1,144 @@
+"""The limits in Redis: one script a question, atomic and on Redis' own clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import random
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+from celery import Celery
+from django.core import mail
+from redis import Redis
+
+from celery_guard.conf import guard_settings
+from celery_guard.errors import LimitsAway
+from celery_guard.redis import Errors, bounded_client
+from celery_guard.relay.limits import decide
+from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
+from celery_guard.relay.limits.database import micros
+from celery_guard.relay.limits.decide import State
+from celery_guard.relay.limits.rules import Rules
+
+
+class RedisLimits:
+    """The limits of everybody who shares the Redis at ``url``."""
+
+    def __init__(self, url: str, app: Celery) -> None:
+        self._client: Redis = bounded_client(url, guard_settings().relay.timeout, app)
+        prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
+        self._prefix = f"{prefix}{site_of(app)}.celery_guard.limit."
+
+    def take(self, rules: Rules, ask: Ask) -> Granted | Refused:
+        """Decide on ``ask``.
+
+        :raises LimitsAway: when Redis does not answer.
+        """
+        granted, wait, reason, kept = self._run("take", rules, dataclasses.asdict(ask))
+        if granted:
+            return Granted()
+        return Refused(wait=int(wait), reason=reason.decode(), kept=bool(kept))
+
+    def finish(
+        self, rules: Rules, permit: str, verdict: Verdict, pause: float, instant: datetime | None
+    ) -> None:
+        """Give ``permit`` back and learn how its call went.
+
+        :param pause: seconds that a throttling dependency asks for, or until ``instant``.
+        :raises LimitsAway: when Redis does not answer.
+        """
+        told = {
+            "permit": permit,
+            "verdict": verdict,
+            "pause": int(pause * 1_000_000),
+            "instant": 0 if instant is None else micros(instant),
+            "jitter": random.randrange(1000),
+        }
+        self._run("finish", rules, told)
+
+    def renew(self, rules: Rules, permits: Collection[str], lease: float) -> None:
+        """Let ``permits`` that are not over last ``lease`` seconds from now.
+
+        :raises LimitsAway: when Redis does not answer.
+        """
+        length = int(lease * 1_000_000)
+        for permit in permits:
+            self._eval(_script("renew"), rules, [permit, length])
+
+    def read(self, wanted: Sequence[Rules]) -> list[Reading]:
+        """How the dependencies stand.
+
+        :raises LimitsAway: when Redis does not answer.
+        """
+        return [self._read(rules) for rules in wanted]
+
+    def _read(self, rules: Rules) -> Reading:
+        now, held, *flat = self._run("read", rules, {})
+        words = [part.decode() for part in flat]
+        return decide.read(
+            _state(dict(zip(words[::2], words[1::2], strict=True))), rules, int(now), int(held)
+        )
+
+    def _run(self, name: str, rules: Rules, ask: dict[str, Any]) -> Any:
+        return self._eval(_script("rules", name), rules, [_encoded(rules), json.dumps(ask)])
+
+    def _eval(self, script: str, rules: Rules, given: list[Any]) -> Any:
+        # Braces: on a cluster all keys of a dependency lie together.
+        key = f"{self._prefix}{{{rules.name}}}"
+        keys = [key, f"{key}.places", f"{key}.permits", f"{key}.taken"]
+        try:
+            return self._client.register_script(script)(keys=keys, args=given)
+        except Errors as error:
+            raise LimitsAway(f"{type(error).__name__}: {error}") from error
+
+
+def _state(words: dict[str, str]) -> State:
+    numbers = {f.name: f.name for f in dataclasses.fields(State) if f.type == "int"}
+    count = int(words.get("buckets", 0))
+    return State(
+        intervals=[int(words[f"interval{n + 1}"]) for n in range(count)],
+        gates=[int(words[f"gate{n + 1}"]) for n in range(count)],
+        tats=[int(words[f"tat{n + 1}"]) for n in range(count)],
+        probe=words.get("probe", ""),
+        **{name: int(words[name]) for name in numbers if name in words},
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _encoded(rules: Rules) -> str:
+    # Lua would take a null for true.
+    return json.dumps({**dataclasses.asdict(rules), "breaker": _breaker(rules)})
+
+
+def _breaker(rules: Rules) -> Any:
+    return dataclasses.asdict(rules.breaker) if rules.breaker is not None else False
+
+
+@functools.cache
+def _script(*names: str) -> str:
+    folder = resources.files("celery_guard.relay.limits").joinpath("lua")
+    return "\n".join(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
+
+
+def site_of(app: Celery) -> str:
+    """What tells this site's keys from those of others in the same Redis."""
+    if own := guard_settings().prefix:
+        return own
+    # Django's test environment keeps an outbox for mail: tests must not use up a live site's rate.
+    return f"test.{app.main}" if hasattr(mail, "outbox") else str(app.main)
+
+
+_clients: dict[tuple[int, str, str], RedisLimits] = {}
+
+
+def redis_limits(url: str, app: Celery) -> RedisLimits:
+    """This process' limits in the Redis at ``url``; a forked child makes its own."""
+    mine = (os.getpid(), url, site_of(app))
+    if mine not in _clients:
+        _clients[mine] = RedisLimits(url, app)
+    return _clients[mine]

@@ -1,0 +1,32 @@
+"""The end of a good attempt: next steps and the fenced move, in the body's transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from celery_guard.errors import LeaseLost
+from celery_guard.faults import fault_point
+from celery_guard.jobs import standing
+from celery_guard.run import next_steps
+from celery_guard.run.outcome import SILENT, Retry, Succeeded
+from celery_guard.run.record import record
+
+if TYPE_CHECKING:
+    from celery_guard.run.current import CurrentJob
+
+
+def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> None:
+    """Hand on what follows and end the attempt, in the open transaction.
+
+    :raises LeaseLost: when the job is no longer held here; the transaction must roll back.
+    """
+    fault_point("run.handing_on", job.id)
+    # From here on an exception no longer tells whether the commit happened.
+    job.finishing = outcome
+    if isinstance(outcome, Succeeded):
+        next_steps.hand_on(job, outcome)
+    if not record(job, outcome):
+        raise LeaseLost
+    if isinstance(outcome, Succeeded) and outcome.reason in SILENT:
+        # Nobody will be told anything under this task id, so nothing is owed.
+        standing.answered(job.using, job.id, job.fence)

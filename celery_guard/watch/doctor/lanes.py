@@ -1,0 +1,136 @@
+"""Who moves the jobs: relays that lead, workers that serve, duties that are done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from celery import Celery
+from django.db.models import Exists, Max
+
+from celery_guard.conf import Lane, guard_settings
+from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.models import Job
+from celery_guard.jobs.states import Reason
+from celery_guard.relay.broker_app import path_of
+from celery_guard.relay.duties import registered
+from celery_guard.relay.models import Duty, LaneLead
+from celery_guard.relay.presence import live_workers, slots_of
+from celery_guard.settle.models import Effect
+from celery_guard.settle.states import EffectState
+from celery_guard.watch.clock import database_time
+from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
+from celery_guard.watch.lanes import closing
+from celery_guard.watch.paused import in_force
+from celery_guard.watch.spoken import spoken
+
+LOOKED_AT = 100_000
+"""The newest jobs that are looked through for dead letters; no index leads to them."""
+OVERDUE = 5
+"""Periods after which a duty that nobody has done is overdue."""
+
+
+def start_line(app: Celery, lane: Lane) -> str:
+    """The command that starts a pool of its own for ``lane``."""
+    queues = [lane.queue]
+    if lane.name == "medium":
+        # The usual lane's pool also does the upkeep that beat asks for.
+        queues.append(guard_settings().control_queue)
+    return f"celery -A {_module(app)} worker -n {lane.name}@%h -Q {','.join(queues)}"
+
+
+def _module(app: Celery) -> str:
+    return path_of(app).partition(":")[0].removesuffix(".celery") or "PROJECT"
+
+
+def look_at_lanes(using: str, app: Celery) -> Iterator[Finding]:
+    """Every lane needs a relay that leads it and a worker that serves it."""
+    leads = LaneLead.objects.using(using).filter(lead_until__gt=DatabaseNow())
+    led = set(leads.values_list("lane", flat=True))
+    workers = live_workers(using)
+    # Every worker hosts a relay: where none lives, starting one is all there is to do.
+    start = "" if workers else f"celery -A {_module(app)} worker"
+    for lane in guard_settings().lanes.values():
+        slots = slots_of(lane.queue, workers)
+        what = f"lane {lane.name}"
+        if not slots:
+            says = f"no live worker serves the queue {lane.queue!r}: what is sent waits"
+            if lane.name not in led:
+                says = f"no live worker serves the queue {lane.queue!r}, no relay leads the lane"
+            own = start_line(app, lane)
+            yield fault(what, says, f"{start}, or for it alone: {own}" if start else own)
+        elif lane.name not in led:
+            yield fault(what, "no relay leads it: nothing is sent", "python manage.py guard_relay")
+        if slots and lane.name in led:
+            yield ok(what, f"led by a relay, served by {slots} slots")
+
+
+def look_at_duties(using: str) -> Iterator[Finding]:
+    """Sweep, rescue, snapshot and purge are done by whoever comes first; somebody must."""
+    done = dict(Duty.objects.using(using).values_list("name", "done_at"))
+    late = [
+        duty.name
+        for duty in registered()
+        if done.get(duty.name) is None or _is_overdue(using, duty.name, duty.every())
+    ]
+    if late:
+        yield fault(
+            "upkeep",
+            f"not done in time: {', '.join(sorted(late))}",
+            "Start a worker, `python manage.py guard_relay`, or beat; look in their logs for "
+            "relay.duty_failed.",
+        )
+    else:
+        yield ok("upkeep", f"done in time: {', '.join(sorted(duty.name for duty in registered()))}")
+
+
+def _is_overdue(using: str, name: str, every: float) -> bool:
+    allowed = max(10.0, OVERDUE * every)
+    late = Duty.objects.using(using).filter(name=name, done_at__lt=in_seconds(-allowed))
+    return late.exists()
+
+
+def look_at_leftovers(using: str) -> Iterator[Finding]:
+    """What waits for a person: effects without an answer, new dead letters; what was not sent."""
+    unknown = Effect.objects.using(using).filter(state=EffectState.MANUAL).count()
+    if unknown:
+        yield warning(
+            "effects",
+            f"waiting for a person's word: {unknown}; did the provider apply them?",
+            "Settle them in the admin.",
+        )
+    yield from _dead_letters(using)
+    expected = Job.objects.using(using).unsent().filter(~Exists(closing()))
+    oldest = expected.order_by("due_at").values_list("due_at", flat=True)
+    if (stuck := oldest.filter(due_at__lt=in_seconds(-60)).first()) is not None:
+        age = (database_time(using) - stuck).total_seconds()
+        yield warning(
+            "outbox",
+            f"a job has been due for {spoken(age)} and was not sent",
+            "python manage.py guard_stats says which lane; see the lanes above.",
+        )
+
+
+def look_at_switches(using: str) -> Iterator[Finding]:
+    """What an operator holds or refuses; easily forgotten."""
+    for one in in_force([using]):
+        yield warning("steering", one.says, f"python manage.py guard_resume {one.id}")
+
+
+def _dead_letters(using: str) -> Iterator[Finding]:
+    jobs = Job.objects.using(using)
+    newest = jobs.aggregate(newest=Max("pk"))["newest"] or 0
+    recent = jobs.dead_letters().filter(
+        pk__gt=newest - LOOKED_AT, error__isnull=False, finished_at__gt=in_seconds(-3600)
+    )
+    reasons = Counter(recent.values_list("reason", flat=True))
+    if not reasons:
+        return
+    told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    hint = (
+        "`python manage.py guard_stats --dead-letters` and the admin say what went wrong; mend "
+        "that, then replay them: guard_replay."
+    )
+    if Reason.UNKNOWN_TASK in reasons:
+        hint = "unknown_task: restart the workers, they run older code. " + hint
+    yield warning("dead letters", f"of the last hour, by reason: {told}", hint)

@@ -1,0 +1,1 @@
+"""What a deployed shop has beyond the one on a desk."""

@@ -1,0 +1,3 @@
+"""A site without pages."""
+
+urlpatterns: list[object] = []

@@ -1,0 +1,39 @@
+"""A body that harms its process ends with a reason, and its neighbours run."""
+
+from pathlib import Path
+
+import pytest
+
+from celery_guard.models import Attempt
+from tests.flows.staff import hire, wait_for_state
+from tests.kit.processes import Processes
+from tests.project.shop import tasks
+from tests.project.shop.models import Mark
+from tests.run.harmful import harms
+from tests.run.marks import on_database
+
+pytestmark = [*on_database, pytest.mark.mariadb]
+
+ENDS = {
+    "exits at once": ("dead", "poison", 3),
+    "hangs in C": ("failed", "timed_out", 1),
+    "takes all memory": ("failed", "unknown_error", 1),
+    "raises what can't be pickled": ("failed", "unknown_error", 1),
+    "forks": ("succeeded", "done", 1),
+}
+
+
+def test_a_body_that_harms_its_process_harms_no_neighbour(
+    processes: Processes, scratch: Path
+) -> None:
+    """All of them in one worker with one child: each ends as it should, nothing of it is written twice."""
+    hire(processes)
+    bad = {how: harms.delay(how.replace(" ", "-"), how) for how in ENDS}
+    neighbours = [tasks.mark.delay(f"n{n}") for n in range(3)]
+    found = {how: wait_for_state(handle, ENDS[how][0], timeout=60) for how, handle in bad.items()}
+    assert {how: (job.state, job.reason, job.starts) for how, job in found.items()} == ENDS
+    for neighbour in neighbours:
+        wait_for_state(neighbour, "succeeded")
+    names = set(Mark.objects.values_list("name", flat=True))
+    assert names == {"forks", "n0", "n1", "n2"}
+    assert Attempt.objects.filter(job_id=found["exits at once"].pk).count() == 3

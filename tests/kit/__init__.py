@@ -1,0 +1,1 @@
+"""What tests share: servers, processes, waiting. The fixtures are gathered in `tests/conftest.py`."""

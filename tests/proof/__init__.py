@@ -1,0 +1,1 @@
+"""The evidence: the package dies at every point, and its guards are taken out one by one."""

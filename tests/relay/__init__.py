@@ -1,0 +1,1 @@
+"""The relay room: releasing, publishing, sending again, leading, hosting, purging."""

@@ -1,0 +1,77 @@
+"""What tests of the relay ask of the ledger and of the broker."""
+
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+
+import redis
+from kombu import Connection
+
+from celery_guard.conf import guard_settings
+from celery_guard.jobs.named import JOB_HEADER, named_in
+from celery_guard.jobs.sending import Lead
+from celery_guard.models import Job
+from celery_guard.relay import lead as leads
+
+
+def queue_of(lane: str = "high") -> str:
+    """The broker queue of a lane in this test run."""
+    return guard_settings().lane(lane).queue
+
+
+def lead(lane: str = "high", lease: float = 60.0) -> Lead:
+    """The lead of a lane, newly taken."""
+    return leads.take("default", uuid.uuid4(), [lane], lease)[lane]
+
+
+def unsent() -> int:
+    """How many jobs wait for a relay."""
+    return Job.objects.filter(state="waiting", sent_at=None).count()
+
+
+def messages(lane: str = "high") -> list[dict[str, object]]:
+    """Every message in a lane's Redis list, the next one first; nothing is taken."""
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    raw = client.lrange(queue_of(lane), 0, -1)
+    client.close()
+    return [json.loads(text) for text in reversed(raw)]
+
+
+def jobs_on_redis(lane: str = "high") -> Counter[int]:
+    """How often each job id lies in a lane's Redis list."""
+    return Counter(job_of(message["headers"]) for message in messages(lane))
+
+
+def job_of(headers: Mapping[str, object]) -> int:
+    """The id of the job that a message's headers name."""
+    named = named_in(headers[JOB_HEADER])
+    assert named is not None
+    return named.id
+
+
+def take_all(url: str, queue: str) -> list[tuple[bytes, dict[str, object], dict[str, object]]]:
+    """Take all messages off a queue on any broker: body, headers, properties."""
+    found = []
+    with Connection(url) as connection, connection.channel() as channel:
+        while (message := channel.basic_get(queue, no_ack=True)) is not None:
+            body = message.body
+            found.append(
+                (
+                    body if isinstance(body, bytes) else body.encode(),
+                    dict(message.headers),
+                    {**message.properties, "content_type": message.content_type},
+                )
+            )
+    return found
+
+
+def depth(url: str, queue: str) -> int:
+    """How many messages are ready in a queue; 0 when it doesn't exist."""
+    with Connection(url) as connection:
+        channel = connection.channel()
+        try:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+        except connection.channel_errors:
+            return 0

@@ -1,0 +1,315 @@
+"""The rules on numbers alone, and the scripts beside them: the same questions, the same answers."""
+
+import dataclasses
+import heapq
+import json
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_guard.relay.limits import decide
+from celery_guard.relay.limits.answers import Ask, Granted, Verdict
+from celery_guard.relay.limits.decide import State
+from celery_guard.relay.limits.redis_form import _encoded, _script
+from celery_guard.relay.limits.rules import MICRO, BreakerRule, Bucket, Rules
+
+START = 1_700_000_000 * MICRO
+CLOCK = "redis.call('TIME')"
+
+buckets = st.lists(
+    st.builds(Bucket, interval=st.integers(1_000, 5 * MICRO), burst=st.integers(1, 20)),
+    max_size=3,
+)
+all_rules = st.builds(
+    Rules,
+    name=st.just("d"),
+    buckets=buckets.map(tuple),
+    concurrency=st.integers(0, 3),
+    breaker=st.none()
+    | st.builds(
+        BreakerRule,
+        ratio=st.integers(1, MICRO),
+        samples=st.integers(1, 6),
+        window=st.integers(MICRO, 60 * MICRO),
+        pause=st.integers(1_000, 20 * MICRO),
+    ),
+)
+who = st.integers(0, 5)
+steps = st.lists(
+    st.tuples(
+        # Now and then the clock steps back.
+        st.integers(0, 8 * MICRO) | st.integers(-4000 * MICRO, 0),
+        st.one_of(
+            st.tuples(st.just("take"), who, st.integers(1, 2), st.integers(0, 60 * MICRO)),
+            st.tuples(
+                st.just("finish"), who, st.sampled_from(list(Verdict)), st.integers(0, 9 * MICRO)
+            ),
+            st.tuples(st.just("renew"), who),
+        ),
+    ),
+    max_size=40,
+)
+
+
+class OnNumbers:
+    """`decide` with its places and permits in dicts: the smallest store there can be."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules, self.state = rules, State()
+        self.places: dict[str, int] = {}
+        self.permits: dict[str, tuple[int, int]] = {}
+
+    def take(self, now: int, ask: Ask) -> tuple[bool, int, str, bool]:
+        """One question, answered as Redis answers it."""
+        self._forget(now)
+        place = self.places.get(ask.place, 0)
+        held = len(self.permits.keys() - {ask.permit})
+        answer, after = decide.take(self.state, self.rules, now, ask, place, held)
+        self.places[ask.place] = after
+        if isinstance(answer, Granted):
+            if self.rules.concurrency:
+                self.permits[ask.permit] = (now, now + ask.lease)
+            return True, 0, "", False
+        return False, answer.wait, answer.reason, answer.kept
+
+    def finish(self, now: int, permit: str, verdict: Verdict, pause: int) -> None:
+        """The end of a call."""
+        if permit in self.permits:
+            taken, _ = self.permits.pop(permit)
+            decide.learn_hold(self.state, now, taken)
+        decide.finish(self.state, self.rules, now, permit, verdict, pause, 500)
+
+    def renew(self, now: int, permit: str, lease: int) -> None:
+        """A heartbeat."""
+        self._forget(now)
+        if permit in self.permits:
+            self.permits[permit] = (self.permits[permit][0], now + lease)
+        if self.state.probe == permit and self.state.probe_until > now:
+            self.state.probe_until = now + lease
+
+    def _forget(self, now: int) -> None:
+        self.permits = {n: held for n, held in self.permits.items() if held[1] > now}
+        self.places = {n: at for n, at in self.places.items() if at + decide.KEEP > now}
+
+
+class OnRedis:
+    """The scripts with the clock that the test gives them."""
+
+    def __init__(self, client: redis.Redis, rules: Rules) -> None:
+        self.client, self.rules = client, rules
+        client.flushdb()
+
+    def take(self, now: int, ask: Ask) -> tuple[bool, int, str, bool]:
+        """One question."""
+        granted, wait, reason, kept = self._run(now, "take", dataclasses.asdict(ask))
+        return bool(granted), wait, reason.decode(), bool(kept)
+
+    def finish(self, now: int, permit: str, verdict: Verdict, pause: int) -> None:
+        """The end of a call."""
+        told = {"permit": permit, "verdict": verdict, "pause": pause, "instant": 0, "jitter": 500}
+        self._run(now, "finish", told)
+
+    def renew(self, now: int, permit: str, lease: int) -> None:
+        """A heartbeat."""
+        self._eval(now, _script("renew"), [permit, lease])
+
+    def _run(self, now: int, name: str, ask: dict[str, Any]) -> Any:
+        return self._eval(now, _script("rules", name), [_encoded(self.rules), json.dumps(ask)])
+
+    def _eval(self, now: int, script: str, given: list[Any]) -> Any:
+        assert script.count(CLOCK) == 1
+        at = f"{{'{now // MICRO}', '{now % MICRO}'}}"
+        keys = ["d", "d.places", "d.permits", "d.taken"]
+        return self.client.eval(script.replace(CLOCK, at), len(keys), *keys, *given)
+
+
+def _ask(name: int, cost: int, within: int) -> Ask:
+    return Ask(place=f"j{name}", permit=f"j{name}/1", cost=cost, lease=5 * MICRO, within=within)
+
+
+@pytest.mark.bar
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(rules=all_rules, story=steps)
+def test_both_forms_decide_alike(redis_client: redis.Redis, rules: Rules, story: Any) -> None:
+    """Whatever happens in whatever order, the scripts answer what the numbers say, to the microsecond."""
+    one, other = OnNumbers(rules), OnRedis(redis_client, rules)
+    now = START
+    for pause, (what, name, *more) in story:
+        now += pause
+        if what == "take":
+            cost, within = more
+            assert one.take(now, _ask(name, cost, within)) == other.take(
+                now, _ask(name, cost, within)
+            )
+        elif what == "finish":
+            one.finish(now, f"j{name}/1", *more)
+            other.finish(now, f"j{name}/1", *more)
+        else:
+            one.renew(now, f"j{name}/1", 3 * MICRO)
+            other.renew(now, f"j{name}/1", 3 * MICRO)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rules=all_rules.filter(lambda rules: bool(rules.buckets)),
+    story=st.lists(st.tuples(st.integers(0, 3 * MICRO), who, st.integers(1, 2)), max_size=80),
+    slack=st.integers(0, 20 * MICRO),
+)
+def test_no_window_holds_more_than_rate_and_burst(rules: Rules, story: Any, slack: int) -> None:
+    """Also when those who were given a place come late, all at once or never."""
+    one, now = OnNumbers(dataclasses.replace(rules, concurrency=0)), START
+    calls: list[tuple[int, int]] = []
+    for pause, name, cost in story:
+        now += pause + (slack if pause % 7 == 0 else 0)
+        if one.take(now, _ask(name, cost, 600 * MICRO))[0]:
+            calls.append((now, cost))
+    for bucket in rules.buckets:
+        for first in range(len(calls)):
+            for last in range(first, len(calls)):
+                taken = sum(cost for _, cost in calls[first : last + 1])
+                over = calls[last][0] - calls[first][0]
+                assert taken * bucket.interval <= over + bucket.burst * bucket.interval
+
+
+def test_two_thousand_jobs_cost_about_two_claims_each() -> None:
+    """At 50/s, each comes back up to a fifth of a second after its time: no herd."""
+    rules = Rules(
+        name="d", buckets=(Bucket(interval=20_000, burst=20),), concurrency=0, breaker=None
+    )
+    one = OnNumbers(rules)
+    due = [(START + n, n) for n in range(2000)]
+    claims, last = 0, START
+    while due:
+        due.sort()
+        now, name = due.pop(0)
+        claims += 1
+        granted, wait, _, kept = one.take(now, _ask(name, 1, 600 * MICRO))
+        last = now
+        if not granted:
+            assert kept
+            due.append((now + wait + (name * 7919) % 200_000, name))
+    assert claims <= 2.1 * 2000
+    assert last - START <= 1.2 * 2000 * 20_000
+
+
+@pytest.mark.parametrize("length", [20_000, 200_000, 2 * MICRO])
+def test_a_permit_is_not_idle_while_jobs_wait_for_it(length: int) -> None:
+    """Eighty calls one after another take about as long as they last, and not far more asking."""
+    rules = Rules(name="d", buckets=(), concurrency=1, breaker=None)
+    one, ended, asks = OnNumbers(rules), START, 0
+    line = [(START + n * 5_000, n, False) for n in range(80)]
+    while line:
+        now, n, is_over = heapq.heappop(line)
+        if is_over:
+            one.finish(now, f"j{n}/1", Verdict.FINE, 0)
+            ended = now
+            continue
+        asks += 1
+        granted, wait, _, _ = one.take(now, _ask(n, 1, 600 * MICRO))
+        heapq.heappush(line, (now + (length if granted else wait), n, granted))
+    assert ended - START < 1.6 * 80 * length
+    assert asks < 80 * 25
+
+
+def test_a_changed_rate_makes_no_tokens() -> None:
+    """A bucket that was empty is empty at the new rate too."""
+    slow = Rules(name="d", buckets=(Bucket(interval=MICRO, burst=10),), concurrency=0, breaker=None)
+    one = OnNumbers(slow)
+    assert [one.take(START, _ask(n, 1, 0))[0] for n in range(11)] == [True] * 10 + [False]
+    for interval in (4 * MICRO, 100_000):
+        one.rules = dataclasses.replace(slow, buckets=(Bucket(interval=interval, burst=10),))
+        assert not one.take(START, _ask(99, 1, 0))[0]
+
+
+def test_the_rate_recovers_in_good_windows() -> None:
+    """+ 5 % of the configured rate for each ten seconds in which half of it was used."""
+    rules = Rules(
+        name="d", buckets=(Bucket(interval=20_000, burst=20),), concurrency=0, breaker=None
+    )
+    one, now = OnNumbers(rules), START
+    one.finish(now, "x", Verdict.THROTTLED, MICRO)
+    seen = []
+    for n in range(3000):
+        now += 25_000
+        one.take(now, _ask(n, 1, 0))
+        seen.append(one.state.factor)
+    assert sorted(set(seen)) == sorted({min(MICRO, 700_000 + 50_000 * n) for n in range(7)})
+
+
+def test_an_idle_dependency_does_not_recover_by_waiting() -> None:
+    """Nothing is known of a rate that nobody tries."""
+    rules = Rules(
+        name="d", buckets=(Bucket(interval=20_000, burst=20),), concurrency=0, breaker=None
+    )
+    one = OnNumbers(rules)
+    one.finish(START, "x", Verdict.THROTTLED, MICRO)
+    for n in range(10):
+        one.take(START + (n + 2) * 60 * MICRO, _ask(n, 1, 0))
+    assert one.state.factor == 700_000
+
+
+def test_the_rate_never_falls_below_a_twentieth() -> None:
+    """However often it is told to slow down."""
+    rules = Rules(
+        name="d", buckets=(Bucket(interval=20_000, burst=20),), concurrency=0, breaker=None
+    )
+    one = OnNumbers(rules)
+    for n in range(50):
+        one.finish(START + n * 400 * MICRO, "x", Verdict.THROTTLED, MICRO)
+    assert one.state.factor == 50_000
+
+
+def test_a_clock_that_steps_back_makes_no_burst(redis_client: redis.Redis) -> None:
+    """The store's clock goes back half a minute: waits grow, none is negative, nothing is given out."""
+    rules = Rules(name="d", buckets=(Bucket(interval=MICRO, burst=3),), concurrency=0, breaker=None)
+    for one in (OnNumbers(rules), OnRedis(redis_client, rules)):
+        assert [one.take(START, _ask(n, 1, 0))[0] for n in range(4)] == [True] * 3 + [False]
+        granted, wait, _, _ = one.take(START - 30 * MICRO, _ask(9, 1, 0))
+        assert (granted, wait) == (False, 31 * MICRO)
+
+
+FAR = 86_400 * MICRO
+
+
+@pytest.mark.bar
+@pytest.mark.parametrize("form", ["numbers", "redis"])
+def test_a_clock_that_was_a_day_ahead_closes_nothing_for_long(
+    redis_client: redis.Redis, form: str
+) -> None:
+    """Tokens, places, a pause and an opening made under it are over in about eleven minutes."""
+    rules = Rules(
+        name="d",
+        buckets=(Bucket(interval=MICRO, burst=2),),
+        concurrency=0,
+        breaker=BreakerRule(ratio=MICRO // 2, samples=1, window=30 * MICRO, pause=10 * MICRO),
+    )
+    one = OnNumbers(rules) if form == "numbers" else OnRedis(redis_client, rules)
+    for n in range(5):
+        one.take(START + FAR, _ask(n, 1, 600 * MICRO))
+    granted, wait, _, _ = one.take(START, _ask(4, 1, 600 * MICRO))
+    assert not granted
+    assert wait <= 661 * MICRO
+    assert one.take(START + 662 * MICRO, _ask(4, 1, 600 * MICRO))[0], "its old place is forgotten"
+    one.finish(START + FAR, "j1/1", Verdict.THROTTLED, 300 * MICRO)
+    one.finish(START + FAR, "j4/1", Verdict.FAILED, 0)
+    granted, wait, _, _ = one.take(START + 700 * MICRO, _ask(7, 1, 0))
+    assert not granted
+    assert wait <= 671 * MICRO, "a tenth of the rate after an opening"
+    # Whoever asks then is the probe.
+    assert one.take(START + 1372 * MICRO, _ask(7, 1, 0))[0]
+
+
+def test_a_window_that_began_under_a_clock_ahead_begins_anew(redis_client: redis.Redis) -> None:
+    """Failures from before the step do not count for a day, and the rate recovers at its pace."""
+    rule = BreakerRule(ratio=MICRO, samples=2, window=30 * MICRO, pause=10 * MICRO)
+    rules = Rules(name="d", buckets=(), concurrency=0, breaker=rule)
+    for one in (OnNumbers(rules), OnRedis(redis_client, rules)):
+        one.finish(START + FAR, "j0/1", Verdict.FAILED, 0)
+        one.take(START, _ask(1, 1, 0))
+        one.finish(START + 31 * MICRO, "j1/1", Verdict.FAILED, 0)
+        assert one.take(START + 32 * MICRO, _ask(2, 1, 0))[0], "two failures in two windows"

@@ -1,0 +1,13 @@
+"""The test site's Celery app with this folder's tasks: `celery -A tests.run.site`."""
+
+from tests.project.celery import app
+
+app.conf.imports = (
+    "tests.run.tasks",
+    "tests.run.limited",
+    "tests.flows.mailing",
+    "tests.flows.canvas_tasks",
+    "tests.run.harmful",
+)
+
+__all__ = ["app"]

@@ -1,0 +1,1 @@
+"""The test kit that the package ships, used as its users would."""

@@ -1,0 +1,97 @@
+"""With hundreds of thousands of jobs, every page and measurement goes by an index."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from celery_guard.watch.clock import database_time
+from celery_guard.watch.measuring import measure
+from tests.watch.admin.pages import JOBS
+
+JOBS_MADE = 200_000
+
+# 95 % have ended, as in a ledger that is weeks old; the last 10,000 wait, a few run.
+_MAKE = """
+INSERT INTO celery_guard_job (public_id, task, key, fingerprint, lane, tenant, state, reason, plain,
+    awaited, created_at, first_due_at, due_at, sent_at, finished_at, owner, fence, starts, sends,
+    failures, lost)
+SELECT gen_random_uuid(), 'shop.task' || n %% 5, 'key:' || n, '', (ARRAY['high', 'low'])[1 + n %% 2],
+    '', CASE WHEN n <= 190000 THEN 'succeeded' WHEN n <= 190020 THEN 'running' ELSE 'waiting' END,
+    '', false, false, now(), now(), CASE WHEN n > 190000 THEN now() END,
+    CASE WHEN n > 190000 AND n <= 190020 THEN now() END, CASE WHEN n <= 190000 THEN now() END,
+    CASE WHEN n > 190000 AND n <= 190020 THEN gen_random_uuid() END, 0, 0, 0, 0, 0
+FROM generate_series(1, %s) AS n
+"""
+
+
+@pytest.fixture
+def _large_ledger(db: None) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("plans are read as PostgreSQL writes them")
+    with connection.cursor() as cursor:
+        cursor.execute(_MAKE, [JOBS_MADE])
+        cursor.execute("ANALYZE celery_guard_job")
+
+
+def plans(captured: CaptureQueriesContext) -> Iterator[dict[str, object]]:
+    """The plan of every query on jobs that was captured, with what it really read."""
+    for query in captured.captured_queries:
+        if re.match(r"\(?(SELECT|WITH)", query["sql"]) and "celery_guard_job" in query["sql"]:
+            with connection.cursor() as cursor:
+                # Captured statements are whole: their parameters are in them.
+                cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query['sql']}")
+                (found,) = cursor.fetchone()
+            plan = found if isinstance(found, list) else json.loads(found)
+            yield {"sql": query["sql"], **plan[0]["Plan"]}
+
+
+def nodes(plan: dict[str, object]) -> Iterator[dict[str, object]]:
+    """A plan's node and all below it."""
+    yield plan
+    for child in plan.get("Plans", []):  # type: ignore[attr-defined]
+        yield from nodes(child)
+
+
+def check(captured: CaptureQueriesContext) -> None:
+    """No sequential scan of the jobs, and no node that reads a large part of them."""
+    found = list(plans(captured))
+    assert found
+    for plan in found:
+        for node in nodes(plan):
+            scanned = (node["Node Type"], node.get("Relation Name"))
+            assert scanned != ("Seq Scan", "celery_guard_job"), plan["sql"]
+            read = int(node["Actual Rows"]) + int(node.get("Rows Removed by Filter", 0))  # type: ignore[call-overload]
+            assert read * int(node["Actual Loops"]) <= 15_000, plan["sql"]  # type: ignore[call-overload]
+
+
+@pytest.mark.bar
+@pytest.mark.usefixtures("_large_ledger")
+def test_lists_and_measurements_read_a_bounded_part(viewer: Client) -> None:
+    """Plain list, every filter that has an index, search, deep pages, and the snapshot's counts."""
+    middle = JOBS_MADE // 2
+    queries = [
+        {},
+        {"lane": "high"},
+        {"task": "shop.task3"},
+        {"state": "waiting"},
+        {"state": "running"},
+        {"state": "succeeded"},
+        {"older": middle},
+        {"newer": middle},
+        {"q": "key:77"},
+        {"q": "77"},
+    ]
+    for query in queries:
+        with CaptureQueriesContext(connection) as captured:
+            assert viewer.get(JOBS, query).status_code == 200
+        check(captured)
+    with CaptureQueriesContext(connection) as captured:
+        measure("default", "high", 16, database_time("default"))
+    check(captured)
