@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from celery import _state
 
+from tests.kit import memory
 from tests.project.celery import app as celery_app
 
 # Typed as Any: what happens inside an app is nothing Celery's types describe.
@@ -109,6 +110,7 @@ def remember(item: pytest.Item) -> None:
     # Loads a configuration that is still pending: loading it is no change.
     app.conf.get("broker_url")
     item.stash[_before] = _look()
+    memory.forget()
 
 
 def compare(item: pytest.Item) -> None:
