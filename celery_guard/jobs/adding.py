@@ -7,13 +7,13 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from django.db.models import DateTimeField, F, Value
+from django.db.models import F, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Greatest
 
 from celery_guard.conf.modes import Mode
 from celery_guard.jobs import folding, unfolding
-from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.clock import DatabaseNow, Instant, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import RERUNNABLE, Reason, State
 
@@ -119,14 +119,14 @@ def due_of(new: NewJob) -> Combinable:
     soonest = in_seconds(new.delay)
     if new.due_at is None:
         return soonest
-    return Greatest(Value(new.due_at, output_field=DateTimeField()), soonest)
+    return Greatest(Instant(new.due_at), soonest)
 
 
-def expires_of(new: NewJob) -> Combinable | datetime | None:
+def expires_of(new: NewJob) -> Combinable | None:
     """When ``new`` expires, by the database's clock; None for never."""
-    if new.expires_at is None and new.expires_in is not None:
-        return in_seconds(new.expires_in)
-    return new.expires_at
+    if new.expires_at is not None:
+        return Instant(new.expires_at)
+    return None if new.expires_in is None else in_seconds(new.expires_in)
 
 
 def replay(using: str, *job_ids: int, reason: str = Reason.REPLAY) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, ExpressionWrapper, Func, Value
 
@@ -27,6 +28,22 @@ class DatabaseNow(Func):
 
     def as_sqlite(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
         return self.as_sql(compiler, connection, template=NOW_SQL["sqlite"], **context)
+
+
+class Instant(Value):
+    """A time with a zone, for a column that holds the database's own times.
+
+    Without ``USE_TZ`` Django refuses such a value on MySQL and MariaDB; what the database's clock
+    wrote there is UTC, and so is this.
+    """
+
+    def __init__(self, when: datetime) -> None:
+        super().__init__(when, output_field=DateTimeField())
+
+    def as_mysql(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
+        if settings.USE_TZ:
+            return self.as_sql(compiler, connection, **context)
+        return "%s", [self.value.astimezone(UTC).replace(tzinfo=None)]
 
 
 def in_seconds(seconds: float) -> ExpressionWrapper[Any]:

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django.db.models.expressions import Combinable
 
 from celery_guard.jobs.adding import NewJob, due_of, expires_of
-from celery_guard.jobs.clock import DatabaseNow, in_seconds, now_sql
+from celery_guard.jobs.clock import DatabaseNow, Instant, in_seconds, now_sql
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import State
 from celery_guard.outbox.capture import Captured
@@ -35,7 +35,7 @@ def insert_many(using: str, pairs: Sequence[Pair], order: Sequence[int]) -> dict
         new, captured = pairs[n]
         soonest = now + timedelta(seconds=new.delay)
         due = max(new.due_at or soonest, soonest) + timedelta(microseconds=n)
-        if (job_id := insert(using, new, captured, due)) is not None:
+        if (job_id := insert(using, new, captured, Instant(due))) is not None:
             found[new.public_id] = job_id
     return found
 
@@ -51,7 +51,7 @@ def _now(using: str) -> datetime:
 
 
 def insert(
-    using: str, new: NewJob, captured: Captured, due: datetime | Combinable | None = None
+    using: str, new: NewJob, captured: Captured, due: Combinable | None = None
 ) -> int | None:
     """Write one job with its message; None when its key or public id is taken."""
     with transaction.atomic(using=using):
@@ -66,7 +66,7 @@ def insert(
         return job_id
 
 
-def _row(new: NewJob, message: OutboxMessage, due: datetime | Combinable) -> Job:
+def _row(new: NewJob, message: OutboxMessage, due: Combinable) -> Job:
     return Job(
         public_id=new.public_id,
         task=new.task,

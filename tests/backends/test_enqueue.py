@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from celery_guard import KeyConflict, batch
@@ -94,8 +94,6 @@ def test_run_after_is_the_time_at_which_the_job_is_due() -> None:
 
 def test_without_use_tz_a_time_is_the_sites(settings: Any) -> None:
     """Celery would take a naive time for UTC."""
-    if connection.vendor == "mysql":
-        pytest.skip("Django writes no aware times there without USE_TZ")
     settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Tokyo"
     tasks.write.using(run_after=dt.datetime.fromisoformat("2050-01-01T09:00")).enqueue("a")
     settings.USE_TZ = True
