@@ -14,8 +14,9 @@ from django.db import Error as DatabaseFault
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
 from celery_guard.jobs import standing
-from celery_guard.jobs.named import JOB_HEADER, named_in
+from celery_guard.jobs.named import JOB_HEADER, NamedJob, named_in
 from celery_guard.jobs.states import Reason, State
+from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.run.bounded import bounded
 from celery_guard.run.failure import failure_of
 
@@ -36,15 +37,21 @@ def _park(message: Any, exc: BaseException | None, reason: Reason) -> None:
     job = named_in((getattr(message, "headers", None) or {}).get(JOB_HEADER))
     if job is None:
         return
-    # The task that would name its ledger's database is the one that is not known.
-    using = guard_settings().using
     error = failure_of(exc or LookupError("no task")).stored(State.FAILED, reason)
-    try:
-        with bounded(using):
-            parked = standing.park(using, job, reason=reason, error=error)
-    except DatabaseFault as fault:
-        # The job still waits as sent, and comes again.
-        emit("run.main_unrecorded", logging.ERROR, job=job.id, why=str(fault))
-        return
-    if parked:
-        emit("run.parked", logging.ERROR, job=job.id, reason=reason)
+    for using in _where(job):
+        try:
+            with bounded(using):
+                parked = standing.park(using, job, reason=reason, error=error)
+        except DatabaseFault as fault:
+            # The job still waits as sent, and comes again.
+            emit("run.main_unrecorded", logging.ERROR, job=job.id, why=str(fault))
+            continue
+        if parked:
+            emit("run.parked", logging.ERROR, job=job.id, reason=reason)
+            return
+
+
+def _where(job: NamedJob) -> list[str]:
+    # The task that would name its ledger's database is the one that is not known. A number alone
+    # may be that of another job elsewhere.
+    return ledgers(load_app()) if job.public_id else [guard_settings().using]

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from celery_guard import UNKEYED, JobError, events, guarded_task
 from celery_guard.errors import Cancelled, JobCancelled
 from celery_guard.jobs import cancelling
+from celery_guard.jobs.named import JOB_HEADER, NamedJob
 from celery_guard.jobs.states import Reason
 from celery_guard.models import Job
 from celery_guard.run import strangers
+from tests.enqueue.tasks import elsewhere
 from tests.project.shop import tasks
 from tests.project.shop.witness import traces
 from tests.run.delivery import deliver, job_of, message_of, receive, send, state_of
@@ -155,6 +158,16 @@ def test_a_message_nobody_can_run_parks_its_job(scratch: Path) -> None:
         ("failed", "unknown_task"),
         ("failed", "undecodable"),
     }
+
+
+def test_a_job_of_another_ledger_is_parked_too(scratch: Path) -> None:
+    """Nobody knows the task that would name its database; all of them are asked."""
+    elsewhere.delay("a")
+    job = Job.objects.using("other").get()
+    header = {JOB_HEADER: str(NamedJob(job.pk, job.public_id))}
+    strangers.park_unknown(message=SimpleNamespace(headers=header), exc=KeyError("no.such.task"))
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("failed", "unknown_task")
 
 
 def test_a_stranger_without_a_job_is_left_to_celery(scratch: Path) -> None:
