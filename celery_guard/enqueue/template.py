@@ -52,7 +52,8 @@ _encode = JSONEncoder().encode
 class Template:
     """One task's message: ``form`` takes the values of ``holes`` in their order.
 
-    ``settings`` are those that it was made under. ``lone`` keeps the forms of calls outside a
+    ``settings``, and what the task says of its result and its expiry (``said``), are those that it
+    was made under: Celery asks the task at every call. ``lone`` keeps the forms of calls outside a
     group, one for each process and thread, in which only ``_OWN`` are left open.
     """
 
@@ -60,6 +61,7 @@ class Template:
     form: str
     holes: tuple[str, ...]
     settings: Settings
+    said: tuple[object, object]
     lone: dict[tuple[int, str], str] = dataclasses.field(default_factory=dict)
 
     def fill(
@@ -159,8 +161,9 @@ def template_of(task: Guarded, app: Celery) -> Template | None:
     if not _plain_now(task, app):
         return None
     template: Template | None = task.guard_template
-    if template is None or template.settings is not guard_settings():
-        template = task.guard_template = _make(task, app)
+    said = (task.ignore_result, task.expires)
+    if template is None or template.settings is not guard_settings() or template.said != said:
+        template = task.guard_template = _make(task, app, said)
     return template if template.form else None
 
 
@@ -189,11 +192,11 @@ def untouched(function: Any, module: str) -> bool:
     return function.__module__ == module and not hasattr(function, "__wrapped__")
 
 
-def _make(task: Guarded, app: Celery) -> Template:
+def _make(task: Guarded, app: Celery, said: tuple[object, object]) -> Template:
     settings = guard_settings()
     model = _model(task, app)
     if model is None:
-        return Template(None, "", (), settings)
+        return Template(None, "", (), settings, said)
     envelope = model.envelope
     headers = {
         **envelope.headers,
@@ -208,7 +211,8 @@ def _make(task: Guarded, app: Celery) -> Template:
     text = dataclasses.replace(envelope, headers=headers, properties=properties).encode()
     pieces = _SPLIT.split(text)
     form = "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
-    return Template(model, form, tuple(piece.strip('"') for piece in pieces[1::2]), settings)
+    holes = tuple(piece.strip('"') for piece in pieces[1::2])
+    return Template(model, form, holes, settings, said)
 
 
 def _model(task: Guarded, app: Celery) -> Captured | None:

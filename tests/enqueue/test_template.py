@@ -121,6 +121,18 @@ def test_what_else_a_call_asks_for_is_celerys(task_id: Any, options: dict[str, A
     assert not placed(task_id, options)
 
 
+def test_what_a_task_says_later_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery asks the task at every call whether its result is kept and when it expires."""
+    task = unkeyed._get_current_object()
+    assert not by_template(unkeyed, (1,), {}).ignore_result
+    with monkeypatch.context() as patched:
+        patched.setattr(task, "ignore_result", True)
+        assert by_template(unkeyed, (1,), {}).ignore_result
+        patched.setattr(task, "expires", 60)
+        assert template_of(task, app()) is None
+    assert not by_template(unkeyed, (1,), {}).ignore_result
+
+
 def test_a_group_is_made_by_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group's calls never reach Celery's own sender, and their messages say so all the same."""
     for task in (keyed, unkeyed, high):

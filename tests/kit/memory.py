@@ -1,8 +1,10 @@
-"""What a process remembers of the database for a while; no test begins with what another one left."""
+"""What a process remembers for a while; no test begins with what another one left."""
+
+from typing import Any
 
 
-def forget() -> None:
-    """Switches, modes and measures are read anew; no place is held."""
+def forget(app: Any) -> None:
+    """Switches, modes and measures are read anew, templates made anew; no place is held."""
     # Here, since conftest is read before Django is set up.
     from celery_guard.enqueue.admission import measured, places
     from celery_guard.enqueue.rollout import reading as modes
@@ -11,3 +13,6 @@ def forget() -> None:
     for module in (switches, modes, measured):
         module.forget()
     places._held.set(None)
+    for task in app.tasks.values():
+        if getattr(task, "guard_template", None) is not None:
+            task.guard_template = None

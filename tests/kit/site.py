@@ -110,7 +110,7 @@ def remember(item: pytest.Item) -> None:
     # Loads a configuration that is still pending: loading it is no change.
     app.conf.get("broker_url")
     item.stash[_before] = _look()
-    memory.forget()
+    memory.forget(app)
 
 
 def compare(item: pytest.Item) -> None:
