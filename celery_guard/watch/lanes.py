@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -51,6 +51,11 @@ class LaneView:
     taken_at: datetime
     snapshot_age: float
     paused: bool = False
+
+    @property
+    def read_at(self) -> datetime:
+        """The database's time when this was read."""
+        return self.taken_at + timedelta(seconds=self.snapshot_age)
 
     @property
     def late(self) -> bool:

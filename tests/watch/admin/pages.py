@@ -18,7 +18,7 @@ LANES = "/admin/celery_guard/lanesnapshot/"
 DASHBOARD = "/admin/celery_guard/"
 EFFECTS = "/admin/celery_guard/effect/"
 
-QUERIES_MOST = 11
+QUERIES_MOST = 10
 HOUSEKEEPING = re.compile(r"^(SAVEPOINT|RELEASE|ROLLBACK)|_setting\(|_config\(", re.IGNORECASE)
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.jobs.states import State
 from celery_guard.models import Attempt, Effect, Job, LaneSample, LaneSnapshot
 from celery_guard.watch import samples
@@ -57,15 +58,18 @@ def unanswered(state: str = "manual", **changes: object) -> Effect:
 
 
 @pytest.mark.bar
-def test_the_whole_page_takes_few_bounded_queries(viewer: Client) -> None:
-    """With lanes, curves, dead letters and effects on it (`get` counts)."""
+def test_the_whole_page_takes_few_bounded_queries(operator: Operator) -> None:
+    """With every part filled, for an operator who may do all that it offers (`get` counts)."""
+    aged("high", seconds=500)
     take_snapshot("default")
     failed()
+    ended(state=State.FAILED, task="shop.new", reason="unknown_task")
     unanswered()
-    found = page(viewer)
+    turn_on("default", action="hold", lane="low", reason="too hot", author="ana", seconds=600)
+    found = page(operator("replay_job", "settle_effect", "steer_jobs"))
     assert re.search(r"[Mm]easured [\d.]+ s ago", found)
-    assert "Dead letters by error" in found
-    assert "Effects without an answer" in found
+    for part in ('class="guard-old" d="M', "too hot", "shop.new", "shop.pay", "Settle", "Replay"):
+        assert part in found, part
 
 
 def test_a_late_lane_says_so_and_by_how_much(viewer: Client) -> None:
