@@ -6,100 +6,60 @@ that comes during a run waits as the one follower, and its run sees the latest s
 
 Rows are locked before anything is concluded from them. One that somebody else holds, perhaps to
 cancel it, takes no part: it neither speaks for others nor is spoken for.
+
+A key belongs to no lane: whoever comes to it folds its requests of all lanes, and leaves the newest
+in the fastest of them. It is sent by that lane's leader only. Two leaders that come to a key at
+once share out its rows by the locks; each folds what it got, and the next look the rest.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from django.apps import apps
 from django.db import connections
-from django.db.models import F, Q, QuerySet
+from django.db.models import QuerySet
 
+from celery_guard.jobs import lanes
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.following import LOOK_AGAIN, SLOT, Key, digest, live
 from celery_guard.jobs.models import Job
+from celery_guard.jobs.requests import CONCERNED, Request
 from celery_guard.jobs.states import Reason, State
 
 MOST = 10_000
 """Most requests of all keys that one pass folds, the newest ones."""
 
-# A paused one was due when it was put aside; its due time is the switch's, not its own.
-_ASKED = (Reason.NEW, Reason.ETA, Reason.FOLLOWER, Reason.REPLAY, Reason.PAUSED)
 _OPEN = ("sent", "unknown", "manual")
 """States of an effect that was sent and has no answer: that room lies above, a test compares."""
 _TICK = timedelta(microseconds=1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
-    """A waiting job of a coalesce key, as the fold sees it."""
-
-    job: Job
-    now: datetime
-
-    @property
-    def debounced(self) -> bool:
-        """Whether later requests put it off, up to ``max_due_at``."""
-        job = self.job
-        return job.max_due_at is not None and job.max_due_at > job.created_at
-
-    @property
-    def period(self) -> timedelta:
-        """The least time between the end of a run and the next; 0 for none."""
-        job = self.job
-        if job.max_due_at is None or self.debounced:
-            return timedelta()
-        return job.created_at - job.max_due_at
-
-    @property
-    def held_back(self) -> bool:
-        """Whether its due time was set by something that a newer request must not undo."""
-        return self.job.reason not in _ASKED
-
-    @property
-    def takes_part(self) -> bool:
-        """All but those that were asked for a later time."""
-        return self.debounced or self.held_back or self.job.first_due_at <= self.now
-
-    @property
-    def expired(self) -> bool:
-        """Past its expiry: it ends so, and speaks for nobody."""
-        return self.job.expires_at is not None and self.job.expires_at <= self.now
-
-
-# What takes part, or is past its expiry: as many requests for later as there are hide no due one.
-_CONCERNED = (
-    Q(first_due_at__lte=DatabaseNow())
-    | Q(max_due_at__gt=F("created_at"))
-    | ~Q(reason__in=_ASKED)
-    | Q(expires_at__lte=DatabaseNow())
-)
-
-
 def fold(using: str, lane: str, keys: Collection[Key]) -> list[int]:
-    """Fold the waiting requests of ``keys`` in ``lane``; return the jobs to be sent, or to expire.
+    """Fold the waiting requests of ``keys``; return ``lane``'s jobs to be sent, or to expire.
 
     In the open transaction, in which the caller marks them.
     """
-    groups = _locked(using, lane, set(keys))
+    order = lanes.mates(lane)
+    groups = _locked(using, order, set(keys))
     # Asked after the locks: whatever was sent before them is seen.
-    busy = _busy(using, lane, set(groups))
+    busy = _busy(using, order, set(groups))
     asking = _asking(using, groups.values())
     out: list[int] = []
     for key, requests in groups.items():
-        out += [request.job.pk for request in requests if request.expired]
+        out += [r.job.pk for r in requests if r.expired and r.job.lane == lane]
         alive = [r for r in requests if r.takes_part and not r.expired]
-        held = key in busy
+        place = busy.get(key, len(order))
         if asks := [r for r in alive if r.job.pk in asking or r.job.reason == Reason.UNCERTAIN]:
             # It asks after an outside call of its own, which no other job can.
             alive = [request for request in alive if request not in asks]
-            out += _send_alone(using, asks, busy=held)
-            held = True
+            mine = [request for request in asks if request.job.lane == lane]
+            out += _send_alone(using, mine, busy=place <= order.index(lane))
+            place = 0
         alive = _uncovered(using, key, alive)
-        if alive and _fold(using, key, alive, busy=held):
+        if alive and _fold(using, key, alive, lane, busy=place):
             out.append(alive[0].job.pk)
     return out
 
@@ -115,6 +75,8 @@ def _asking(using: str, groups: Iterable[list[Request]]) -> set[int]:
 
 
 def _send_alone(using: str, asks: list[Request], *, busy: bool) -> list[int]:
+    if not asks:
+        return []
     now = asks[0].now
     due = [r.job.pk for r in asks if r.job.due_at is not None and r.job.due_at <= now]
     sent = [] if busy else due[-1:]
@@ -124,10 +86,10 @@ def _send_alone(using: str, asks: list[Request], *, busy: bool) -> list[int]:
     return sent
 
 
-def _locked(using: str, lane: str, keys: set[Key]) -> dict[Key, list[Request]]:
+def _locked(using: str, order: list[str], keys: set[Key]) -> dict[Key, list[Request]]:
     skips = connections[using].features.has_select_for_update_skip_locked
-    waiting = live(using, keys).filter(lane=lane, state=State.WAITING, sent_at=None)
-    waiting = waiting.filter(_CONCERNED)
+    waiting = live(using, keys).filter(lane__in=order, state=State.WAITING, sent_at=None)
+    waiting = waiting.filter(CONCERNED)
     rows = waiting.order_by("-pk").select_for_update(skip_locked=skips)
     found = list(rows.annotate(now=DatabaseNow()).defer("result", "error")[:MOST])
     groups: dict[Key, list[Request]] = {}
@@ -138,28 +100,54 @@ def _locked(using: str, lane: str, keys: set[Key]) -> dict[Key, list[Request]]:
     return groups
 
 
-def _busy(using: str, lane: str, keys: set[Key]) -> set[Key]:
-    # A request that waits in another lane's queue holds up nobody here: that queue may be long,
-    # and the slot keeps the two from running at once.
-    held = live(using, keys).filter(Q(lane=lane) | ~Q(state=State.WAITING), sent_at__isnull=False)
-    return {(task, str(key)) for task, key in held.values_list("task", "coalesce_key")}
+def _busy(using: str, order: list[str], keys: set[Key]) -> dict[Key, int]:
+    # The place of the fastest lane in which a job of the key is sent; one that runs comes first.
+    sent = live(using, keys).filter(sent_at__isnull=False)
+    found: defaultdict[Key, list[int]] = defaultdict(list)
+    for task, key, lane, state in sent.values_list("task", "coalesce_key", "lane", "state"):
+        if state != State.WAITING:
+            found[task, str(key)].append(0)
+        elif lane in order:
+            found[task, str(key)].append(order.index(lane))
+    return {key: min(places) for key, places in found.items()}
 
 
-def _fold(using: str, key: Key, requests: list[Request], *, busy: bool) -> bool:
+def _fold(using: str, key: Key, requests: list[Request], lane: str, *, busy: int) -> bool:
+    """Let the newest speak for all; whether it is to be sent, in ``lane``.
+
+    :param busy: the place, among the lanes, of the fastest in which a job of the key is sent.
+    """
     newest, *older = requests
+    now = newest.now
+    order = lanes.mates(lane)
+    fastest = min(requests, key=lambda request: order.index(request.job.lane))
+    # What was sent to a slower lane holds up nobody: that queue may be long, and the slot keeps
+    # the two from running at once.
+    follows = busy <= order.index(fastest.job.lane)
     due = _due(using, key, requests)
-    if busy:
-        due = max(due, newest.now + timedelta(seconds=LOOK_AGAIN))
+    if follows:
+        due = max(due, now + timedelta(seconds=LOOK_AGAIN))
     if older:
         _supersede(using, older, newest.job.pk)
     changes = _inherited(requests) if older else {}
-    if due > newest.now:
+    changes |= lanes.moved(using, newest.job, fastest.job)
+    goes = changes.get("lane", newest.job.lane)
+    if due > now:
         changes["due_at"] = due
-        if busy and not any(request.held_back for request in requests):
+        if follows and not any(request.held_back for request in requests):
             changes["reason"] = Reason.FOLLOWER
+    elif goes != lane:
+        changes["due_at"] = _place(requests, goes)
     if changes:
         Job.objects.using(using).filter(pk=newest.job.pk).update(**changes)
-    return due <= newest.now
+    return due <= now and goes == lane
+
+
+def _place(requests: list[Request], lane: object) -> datetime:
+    # In the line of the lane in which it goes on: else it would go to its end with each request
+    # that comes in a lane that is looked at sooner.
+    waited = (r.job.due_at for r in requests if r.job.lane == lane and r.job.due_at)
+    return min([requests[0].now, *waited])
 
 
 def _due(using: str, key: Key, requests: list[Request]) -> datetime:

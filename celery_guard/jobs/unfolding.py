@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from celery_guard.jobs import following
+from celery_guard.jobs import following, lanes
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.jobs.models import Job
@@ -63,6 +63,7 @@ def step_in(using: str, gone: Job) -> None:
         failures=gone.failures,
         lost=gone.lost,
         expires_at=gone.expires_at,
+        **lanes.moved(using, heir, gone),
     )
     for rows in (folded, echoes):
         rows.update(survivor=heir.pk)
@@ -76,6 +77,7 @@ def _spoken_for(using: str, gone: Job) -> tuple[QuerySet[Job], QuerySet[Job]]:
         state=State.SUPERSEDED,
         message__isnull=False,
     )
-    # Echoes have left the key: the lane's index ranges of unfinished jobs hold them.
+    # Echoes have left the key: the lanes' index ranges of unfinished jobs hold them.
     unfinished = Q(sent_at=None, due_at__isnull=False) | Q(sent_at__isnull=False)
-    return folded, rows.filter(unfinished, lane=gone.lane, state=State.WAITING, reason=Reason.ECHO)
+    beside = rows.filter(unfinished, lane__in=lanes.mates(gone.lane))
+    return folded, beside.filter(state=State.WAITING, reason=Reason.ECHO)
