@@ -110,16 +110,34 @@ _CLAIMED = (
 )
 
 
-def claim(using: str, job: NamedJob, *, owner: uuid.UUID, lease: float) -> Claim | None:
+def claim(
+    using: str, job: NamedJob, *, owner: uuid.UUID, lease: float, lazily: bool = False
+) -> Claim | None:
     """Take a job whose message has arrived: waiting, sent and not expired, else None.
 
+    On PostgreSQL a job that a hold covers is not taken either (:func:`sees_holds`).
+
     :param lease: seconds the claim lasts without a heartbeat.
+    :param lazily: don't wait for the disk, where PostgreSQL can. A crash of its server may then
+        undo the claim, and undoes with it whatever the body had not committed.
     """
-    if connections[using].vendor == "postgresql":
-        given = (owner, lease, job.id, job.public_id)
+    if sees_holds(using):
+        lazily = lazily and _is_alone(using)
+        given = (owner, lease, job.id, job.public_id, lazily)
         return _claim(using, job, owner, lambda: _returned(using, "claim", given))
     sent = Q(sent_at__isnull=False)
     return _claim(using, job, owner, lambda: _claim_portably(using, job, sent, owner, lease))
+
+
+def sees_holds(using: str) -> bool:
+    """Whether a claim on ``using`` by itself leaves a held job alone: PostgreSQL's does."""
+    return connections[using].vendor == "postgresql"
+
+
+def _is_alone(using: str) -> bool:
+    # In somebody's transaction it would be their commit that doesn't wait.
+    connection = connections[using]
+    return not connection.in_atomic_block and connection.get_autocommit()
 
 
 def claim_directly(

@@ -22,6 +22,7 @@ from celery_guard.jobs.states import TERMINAL, Reason, State
 from celery_guard.run.chords import is_being_sent
 from celery_guard.run.classify import celery_retry
 from celery_guard.run.current import CurrentJob, Runnable, lease_of
+from celery_guard.run.held import put_aside_if_held
 from celery_guard.run.next_steps import forget, hand_on, tell_stranded
 from celery_guard.run.outcome import SILENT, Succeeded
 from celery_guard.run.patience import patiently
@@ -37,7 +38,7 @@ def answer(task: Guarded, job: NamedJob) -> Any:
     :raises JobError: the job's end.
     :raises celery.exceptions.Ignore: where there is nothing to say.
     """
-    found, _ = patiently(task.guard.alias, lambda: _look(task.guard.alias, job))
+    found, _ = patiently(task.guard.alias, lambda: _look(task, job))
     if found is None:
         emit("run.purged", logging.WARNING, job=job.id, task=task.name)
         raise Ignore("the job has been purged")
@@ -47,11 +48,17 @@ def answer(task: Guarded, job: NamedJob) -> Any:
     return _told(task, job.id, found)
 
 
-def _look(using: str, job: NamedJob) -> Standing | None:
+def _look(task: Guarded, job: NamedJob) -> Standing | None:
+    using = task.guard.alias
     found = standing.look(using, job)
-    if found is None or found.state != State.WAITING or not found.expired:
+    if found is None or found.state != State.WAITING or not (found.expired or found.sent):
         return found
-    standing.expire(using, job, EXPIRED)
+    if found.expired:
+        standing.expire(using, job, EXPIRED)
+    else:
+        # It could have been claimed, but for a hold; or the hold has just ended.
+        put_aside_if_held(task, job)
+        standing.unsend(using, job)
     return standing.look(using, job)
 
 

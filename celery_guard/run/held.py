@@ -1,4 +1,8 @@
-"""A message whose job is held: the job goes back to waiting, and nothing is used up."""
+"""A message whose job is held: the job goes back to waiting, and nothing is used up.
+
+On PostgreSQL the claim itself passes over a held job, and only then is it asked why. Elsewhere it
+is asked before, by what this process has read of the switches within the last second.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,16 @@ def step_aside_if_held(task: Guarded, job: NamedJob) -> None:
 
     :raises celery.exceptions.Ignore: when it went back: the message is done with.
     """
-    using = task.guard.alias
-    if not any(hold.task in ("", task.name) for hold in switches(using).holds):
-        return
-    until = step_aside(using, job)
+    if any(hold.task in ("", task.name) for hold in switches(task.guard.alias).holds):
+        put_aside_if_held(task, job)
+
+
+def put_aside_if_held(task: Guarded, job: NamedJob) -> None:
+    """Put the job back where a hold covers it, by what the database says now.
+
+    :raises celery.exceptions.Ignore: when it went back: the message is done with.
+    """
+    until = step_aside(task.guard.alias, job)
     if until is None:
         return
     emit("run.held", job=job.id, task=task.name, until=until.isoformat())

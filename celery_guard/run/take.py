@@ -46,9 +46,10 @@ def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, running.Claim 
     job = told if told is not None else _adopted(task, using)
     if job is None:
         return None
-    if not eager:
+    by_message = told is not None and not eager
+    if not (eager or (by_message and running.sees_holds(using))):
         _step_aside_if_held(task, job, using)
-    if told is not None and not eager:
+    if by_message:
         return job, _claim(using, job, lambda: _by_message(task, job))
     return job, _claim(using, job, lambda: _directly(task, job, early=eager))
 
@@ -83,7 +84,11 @@ def _step_aside_if_held(task: Guarded, job: NamedJob, using: str) -> None:
 
 
 def _by_message(task: Guarded, job: NamedJob) -> running.Claim | None:
-    return running.claim(task.guard.alias, job, owner=owner(), lease=lease_of(task))
+    # A server that crashes and forgets the claim has forgotten all that an atomic body did, too. A
+    # coalesced one may still be at work then, and must not meet the next run of its key.
+    lazily = task.guard.atomic and task.guard.coalesce is None
+    using, lease = task.guard.alias, lease_of(task)
+    return running.claim(using, job, owner=owner(), lease=lease, lazily=lazily)
 
 
 def _directly(task: Guarded, job: NamedJob, *, early: bool) -> running.Claim | None:
