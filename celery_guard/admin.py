@@ -7,6 +7,7 @@ from django.contrib import admin
 from celery_guard.models import (
     Attempt,
     Effect,
+    Fallback,
     Job,
     LaneSnapshot,
     Mismatch,
@@ -17,6 +18,7 @@ from celery_guard.models import (
 )
 from celery_guard.watch.admin.attempts import AttemptAdmin, OutboxMessageAdmin
 from celery_guard.watch.admin.effects import EffectAdmin
+from celery_guard.watch.admin.fallbacks import FallbackAdmin
 from celery_guard.watch.admin.jobs import JobAdmin
 from celery_guard.watch.admin.lanes import LaneAdmin
 from celery_guard.watch.admin.mismatches import MismatchAdmin
@@ -33,3 +35,4 @@ admin.site.register(Replay, ReplayAdmin)
 admin.site.register(Switch, SwitchAdmin)
 admin.site.register(Mismatch, MismatchAdmin)
 admin.site.register(TaskMode, TaskModeAdmin)
+admin.site.register(Fallback, FallbackAdmin)

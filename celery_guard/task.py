@@ -27,6 +27,7 @@ from celery_guard.outbox.capture import Captured, CapturingProducer, collection
 from celery_guard.run.answer import told
 from celery_guard.run.attempt import execute
 from celery_guard.run.comparison import refuse_in_rehearsal
+from celery_guard.run.fallback import falls_back, serve
 from celery_guard.run.plain import run_here
 from celery_guard.run.retry import job_of, replace, retry
 
@@ -159,6 +160,11 @@ class GuardedTask(_Task):
         raises is raised. Under ``compare`` it then runs once more in a worker, in a transaction
         that is rolled back, and a different result is kept as a mismatch.
 
+        While the broker is away, a job of a task that says ``fallback=True`` is run here too,
+        within the bounds of the settings ``rollout.fallback.*``. What its body raises is in the
+        handle then, as of any job.
+
+        :raises AdmissionRefused: past those bounds; nothing was written.
         :raises EnqueueError: as :meth:`delay` does, where that enqueues.
         :raises GuardError: under ``compare``, where the task does not declare ``comparable=True``.
         """
@@ -166,8 +172,7 @@ class GuardedTask(_Task):
         if self.app.conf.task_always_eager:
             return self.delay(*args, **kwargs)
         if mode.guards:
-            handle: JobHandle = self._publish(mode, args, kwargs, None, None, {})
-            return handle
+            return self._submit_job(mode, args, kwargs)
         if mode is Mode.COMPARE and not self.guard.comparable:
             raise GuardError(f"{self.name} has the mode compare and is not comparable=True")
         refuse_in_rehearsal(self.name)
@@ -175,6 +180,13 @@ class GuardedTask(_Task):
         if mode is Mode.COMPARE:
             ask_for_comparison(self, args, kwargs, value, effects)
         return self.AsyncResult(uuid()).with_result(value)
+
+    def _submit_job(self, mode: Mode, args: Any, kwargs: Any) -> JobHandle:
+        def enqueue() -> JobHandle:
+            handle: JobHandle = self._publish(mode, args, kwargs, None, None, {})
+            return handle
+
+        return serve(self, args, kwargs, enqueue) if falls_back(self) else enqueue()
 
     def _publish(
         self,
@@ -282,6 +294,8 @@ def guarded_task(*args: Any, base: type[GuardedTask] = GuardedTask, **options: A
         for the mode ``compare``; all that it does outside, it does by effects.
     :param compare: takes the result of the site's own run and that of the other; True where they
         are the same, else False or a name for the difference. Without it: equal as JSON.
+    :param fallback: True: while the broker is away, ``submit`` may run the job in the web process,
+        within the bounds of the settings ``rollout.fallback.*``.
     :raises ImproperlyConfigured: at definition, naming every fault of the declaration.
     """
 

@@ -19,7 +19,7 @@ from django.core.signals import setting_changed
 
 from celery_guard.conf.modes import Mode, Stage
 from celery_guard.conf.reading import build, default_queue, read_settings
-from celery_guard.conf.rollout import Rollout
+from celery_guard.conf.rollout import Fallback, Rollout
 from celery_guard.conf.sections import (
     DEFAULT_LANES,
     Admission,
@@ -47,6 +47,7 @@ __all__ = [
     "Admission",
     "Breaker",
     "Dependency",
+    "Fallback",
     "Lane",
     "LaneAdmission",
     "LimitsOf",

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from django.conf import settings as django_settings
 
-from celery_guard.conf.rollout import Rollout
+from celery_guard.conf.rollout import Fallback, Rollout
 from celery_guard.conf.sections import (
     DEFAULT_LANES,
     Admission,
@@ -40,6 +40,11 @@ def read_settings(raw: object) -> tuple[Settings, list[str]]:
     settings = cast(Settings, build(Settings, raw, "", faults))
     lanes = _lanes(raw.get("lanes", {}), faults)
     dependencies = _dependencies(raw.get("dependencies", {}), faults)
+    faults.extend(
+        f"rollout.fallback.lanes: {name!r} is not one of {', '.join(lanes)}"
+        for name in settings.rollout.fallback.lanes
+        if lanes and name not in lanes
+    )
     return dataclasses.replace(settings, lanes=lanes, dependencies=dependencies), faults
 
 
@@ -121,6 +126,7 @@ _SECTIONS: Mapping[str, type] = {
     "tenants": Tenants,
     "scale": Scale,
     "rollout": Rollout,
+    "fallback": Fallback,
 }
 
 
@@ -140,7 +146,7 @@ def build(kind: type, raw: Mapping[Any, Any], path: str, faults: list[str]) -> o
     for name, value in raw.items():
         if name not in fields:
             faults.append(_unknown(path, str(name), fields))
-        elif name in ("lanes", "dependencies"):
+        elif kind is Settings and name in ("lanes", "dependencies"):
             continue  # Read by name once the rest is known.
         elif name == "breaker" and value is False:
             values[name] = None

@@ -61,10 +61,18 @@ def _stages(value: object, path: str, faults: list[str]) -> Mapping[str, Stage]:
     return {str(name): _stage(mode, f"{path}[{name!r}]", faults) for name, mode in value.items()}
 
 
+def _names(value: object, path: str, faults: list[str]) -> tuple[str, ...]:
+    if isinstance(value, list | tuple | set) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    faults.append(f"{path} must be a list of names, not {value!r}")
+    return ()
+
+
 _MANY: Mapping[str, Callable[[object, str, list[str]], object]] = {
     "one rate": _one_rate,
     "rate": _rates,
     "burst": _bursts,
+    "names": _names,
     "stage": _stage,
     "stages": _stages,
 }

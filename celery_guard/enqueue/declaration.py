@@ -76,6 +76,7 @@ class Declaration:
     which stands in the key's place. ``lease`` is in seconds; ``failures`` the budget of transient
     failures; ``None`` means the setting's value. ``comparable`` says that the body has no effects
     but business writes on ``using`` and the guard's effects; ``compare`` judges two results.
+    ``fallback`` says that the site itself may run the body while the broker is away.
     """
 
     key: Template | Unkeyed = UNKEYED
@@ -92,6 +93,7 @@ class Declaration:
     using: str | None = None
     comparable: bool = False
     compare: Callable[[Any, Any], Any] | None = None
+    fallback: bool = False
 
     @property
     def alias(self) -> str:
@@ -135,6 +137,7 @@ def _faults(arguments: Collection[str], given: Mapping[str, Any]) -> Iterator[st
     if given.get("on_failed", "rerun") not in ("rerun", "return"):
         yield f'on_failed must be "rerun" or "return", not {given["on_failed"]!r}'
     yield from _comparing_faults(given)
+    yield from _fallback_faults(given)
     for option in ("lease", "failures"):
         value = given.get(option)
         if value is not None and not (isinstance(value, int | float) and value > 0):
@@ -149,6 +152,14 @@ def _comparing_faults(given: Mapping[str, Any]) -> Iterator[str]:
         yield f"compare must be a callable that takes two results, not {compare!r}"
     elif compare is not None and not comparable:
         yield "compare needs comparable=True"
+
+
+def _fallback_faults(given: Mapping[str, Any]) -> Iterator[str]:
+    fallback = given.get("fallback", False)
+    if not isinstance(fallback, bool):
+        yield f"fallback must be True or False, not {fallback!r}"
+    elif fallback and given.get("coalesce") is not None:
+        yield "fallback needs a key: of coalesced requests one waits for the others"
 
 
 def _key_faults(key: Any, rule: Any, arguments: Collection[str]) -> Iterator[str]:

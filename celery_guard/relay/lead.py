@@ -65,7 +65,7 @@ _FREE = ExpressionWrapper(_IS_FREE, output_field=BooleanField())
 def _take(using: str, owner: uuid.UUID, lane: str, lease: float) -> Lead | None:
     row = LaneLead.objects.using(using).filter(lane=lane)
     taken = row.filter(_IS_FREE).update(
-        owner=owner, term=F("term") + 1, lead_until=in_seconds(lease)
+        owner=owner, term=F("term") + 1, lead_until=in_seconds(lease), failing_since=None
     )
     # Nobody can have taken it since: our lease has only just begun.
     term = row.filter(owner=owner).values_list("term", flat=True).first() if taken else None

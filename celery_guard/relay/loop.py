@@ -27,6 +27,7 @@ from celery_guard.jobs.release import resend
 from celery_guard.jobs.sending import Lead, Sending, next_due
 from celery_guard.relay import lead as leads
 from celery_guard.relay import plain
+from celery_guard.relay.away import Word
 from celery_guard.relay.breaker import Breaker
 from celery_guard.relay.desk import Desk
 from celery_guard.relay.fair import Turns
@@ -79,6 +80,7 @@ class Relay:
         self._paces: dict[str, Pace] = {}
         self._turns: defaultdict[str, Turns] = defaultdict(lambda: Turns(using))
         self._freeing = Freeing(using)
+        self._word = Word(using)
         self._owed: deque[Report] = deque()
         self._known: set[str] = set()
         self._workers: list[Worker] = []
@@ -131,6 +133,7 @@ class Relay:
         if now >= self._sweep_at:
             self._sweep_at = now + guard_settings().sweep.every
             self._heal()
+        self._word.give({lead: not self._line(lane).open for lane, lead in self._leads.items()})
         for lane in self._freeing.free(self._leads):
             self._paces[lane].now()
         self._each(self._release_if_time)

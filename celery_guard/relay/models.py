@@ -12,7 +12,8 @@ class LaneLead(models.Model):
     ``probe_sent_at`` is the newest sending time of a job seen started at ``probe_at``; once
     that is older than the grace it becomes ``proven_sent_at``: whatever was sent before it and
     still waits is taken for lost. ``told_until`` is the end up to which every job that somebody
-    waits for has been told of, or counted as untold.
+    waits for has been told of, or counted as untold. ``failing_since`` is when the leader found the
+    broker away; NULL while it takes messages, or nobody knows.
     """
 
     lane = models.CharField(max_length=64, primary_key=True)
@@ -24,6 +25,7 @@ class LaneLead(models.Model):
     proven_sent_at = models.DateTimeField(null=True)
     idle_since = models.DateTimeField(null=True)
     told_until = models.DateTimeField(null=True)
+    failing_since = models.DateTimeField(null=True)
 
     class Meta:
         app_label = "celery_guard"

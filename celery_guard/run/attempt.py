@@ -24,7 +24,7 @@ from celery_guard.run.outcome import Retry, Succeeded
 from celery_guard.run.plain import run_plainly
 from celery_guard.run.retry import job_of
 from celery_guard.run.saying import say_began, say_ended
-from celery_guard.run.take import job_named_by, live, take
+from celery_guard.run.take import inline_of, job_named_by, live, take
 
 
 def execute(task: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -80,16 +80,18 @@ def _begin(task: Runnable, claim: running.Claim) -> CurrentJob:
     connection = connections[claim.hold.using]
     # The stamp, not the mode that the task has now.
     kind = Rehearsal if claim.mode == Mode.COMPARE else CurrentJob
-    job = kind(task, claim, lease=lease_of(task), nested=connection.in_atomic_block)
+    inline = inline_of(task.request)
+    lease = lease_of(task) if inline is None else inline.lease
+    job = kind(task, claim, lease=lease, nested=connection.in_atomic_block)
     live.add((job.id, job.fence))
     # Nobody else sees a claim inside somebody's transaction; SQLite takes one writer at a time.
-    if not job.nested and connection.vendor != "sqlite":
+    if inline is None and not job.nested and connection.vendor != "sqlite":
         heart().watch(job)
     request = task.request
     request.guard_attempt = job
     # Celery's own retry counter and backoff read it.
     request.retries = claim.failures
-    if claim.awaited:
+    if claim.awaited and inline is None:
         request.guard_told = (job.using, job.id, job.fence)
     return job
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -31,6 +32,23 @@ live: set[tuple[int, int]] = set()
 """Job and fence of every attempt that this process knows to be its own."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Inline:
+    """How an attempt outside a worker takes its job, and for how many seconds it holds it.
+
+    No heartbeat keeps it up, and its end is told to nobody but the ledger.
+    """
+
+    claim: Callable[[NamedJob], running.Claim | None]
+    lease: float
+
+
+def inline_of(request: Any) -> Inline | None:
+    """How the running attempt is one outside a worker; None in a worker."""
+    found = request.get("guard_inline")
+    return found if isinstance(found, Inline) else None
+
+
 def job_named_by(request: Any) -> NamedJob | None:
     """The job that a message names in its header; None for a message without one."""
     return named_in(request.get(JOB_HEADER) or (request.headers or {}).get(JOB_HEADER))
@@ -46,9 +64,15 @@ def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, running.Claim 
     job = told if told is not None else _adopted(task, using)
     if job is None:
         return None
-    by_message = told is not None and not eager
+    inline = inline_of(task.request)
+    by_message = told is not None and not eager and inline is None
     if not (eager or (by_message and running.sees_holds(using))):
         _step_aside_if_held(task, job, using)
+    if inline is not None:
+        claim = _claim(using, job, lambda: inline.claim(job))
+        if claim is None:
+            raise Ignore("a worker has it, or its turn has not come")
+        return job, claim
     if by_message:
         return job, _claim(using, job, lambda: _by_message(task, job))
     return job, _claim(using, job, lambda: _directly(task, job, early=eager))

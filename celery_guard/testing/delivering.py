@@ -8,12 +8,10 @@ from typing import Any
 
 from celery import Celery
 from celery.app.backends import by_url
-from celery.app.trace import build_tracer
-from kombu.serialization import loads
 
-from celery_guard.jobs.named import JOB_HEADER, NamedJob
+from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.sending import Sending
-from celery_guard.outbox.envelope import Envelope
+from celery_guard.run.message import opened, traced
 
 _backends: dict[int, Any] = {}
 
@@ -24,26 +22,8 @@ def deliver(app: Celery, sending: Sending) -> Any:
     :raises celery.exceptions.NotRegistered: when the task is not known here.
     """
     assert sending.envelope is not None, "the job's message has been purged"
-    envelope = Envelope.decode(sending.envelope)
-    kinds = (envelope.content_type, envelope.content_encoding)
-    args, kwargs, embed = loads(bytes(sending.body), *kinds, accept=[envelope.content_type])
-    task = app.tasks[sending.task]
-    request = {
-        **envelope.headers,
-        **embed,
-        "args": args,
-        "kwargs": kwargs,
-        "eta": None,
-        "expires": None,
-        "hostname": "test",
-        "delivery_info": {"exchange": "", "routing_key": envelope.routing_key},
-        "correlation_id": envelope.headers["id"],
-    }
-    if not sending.plain:
-        request[JOB_HEADER] = str(NamedJob(sending.id, sending.public_id))
-    tracer = build_tracer(sending.task, task, app=app)
-    info = tracer(envelope.headers["id"], args, kwargs, request).info
-    return None if info is None else info.retval
+    job = None if sending.plain else NamedJob(sending.id, sending.public_id)
+    return traced(app, opened(sending.task, sending.body, sending.envelope, job, "test"))
 
 
 @contextlib.contextmanager

@@ -121,6 +121,12 @@ COUNTED = (
         },
     ),
     Counted(
+        name="fallbacks",
+        help="Slots of the fallback that were used while the broker was away, by how that ended.",
+        labels=("queue", "task", "outcome"),
+        by={"run.fell_back": lambda facts: (facts["lane"], facts["task"], facts["outcome"])},
+    ),
+    Counted(
         name="leases_rescued",
         help="Jobs taken back from attempts that went silent.",
         labels=("task",),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from celery_guard import conf
+from celery_guard.rate import Rate
 from docs.tables.markdown import code, prose, table
 
 _HEAD = ("setting", "default", "meaning")
@@ -30,6 +31,7 @@ def sections() -> dict[str, type]:
     nested = {n: type(value) for n, value in values.items() if dataclasses.is_dataclass(value)}
     named = {"lane": conf.Lane, "lane admission": conf.LaneAdmission}
     named |= {"dependency": conf.Dependency, "breaker": conf.Breaker}
+    named |= {"rollout.fallback": conf.Fallback}
     return {"general": conf.Settings, **nested, **named}
 
 
@@ -40,9 +42,12 @@ def keys() -> set[str]:
 
 def _fields(section: str) -> Iterator[tuple[str, dataclasses.Field[Any]]]:
     prefix = _PREFIXES.get(section, f"{section}.")
-    by_name = {"lanes", "dependencies"}
-    left_out = {*by_name, *sections()} if section == "general" else {"name", "breaker"}
-    left_out |= {"admission"} if section == "lane" else set()
+    left_out = {
+        "general": {"lanes", "dependencies", *sections()},
+        "lane": {"name", "admission"},
+        "dependency": {"name", "breaker"},
+        "rollout": {"fallback"},
+    }.get(section, set())
     for field in dataclasses.fields(sections()[section]):
         if field.name not in left_out:
             yield prefix + field.name, field
@@ -82,7 +87,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
         return number if 1 <= value < 60 else f"{number} ({_human(value)})"
     if isinstance(value, float):
         return code(f"{value:g}")
-    if isinstance(value, conf.Stage):
+    if isinstance(value, conf.Stage | Rate):
         return code(f'"{value}"')
     return code(repr(value).replace("'", '"'))
 

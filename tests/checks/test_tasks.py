@@ -96,6 +96,14 @@ def test_modes_fit_their_tasks(
     assert "shop.isue" not in modes or "'shop.issue'" in found["W015"]
 
 
+def test_a_fallback_in_a_lane_that_may_not(settings: Settings, site: Site, find: Find) -> None:
+    """Said before the outage, not in it."""
+    task_of(site(), lane="low", fallback=True)
+    assert "'low'" in find()["W016"]
+    settings.CELERY_GUARD = {"rollout": {"fallback": {"lanes": ["low"]}}}
+    assert find() == {}
+
+
 def test_a_lease_that_nothing_keeps_up(
     settings: Settings, site: Site, find: Find, sqlite: str
 ) -> None:

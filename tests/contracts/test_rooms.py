@@ -44,9 +44,10 @@ SEAMS = {
     "relay/publish/redis.py": "one push for a whole batch, as kombu's channel would do it singly",
     "run/backoff.py": "Celery's own formula where a task sets retry_backoff",
     "run/chords.py": "Celery's own claim on a chord's body is read",
+    "run/message.py": "a stored message goes through Celery's own tracer in this process",
     "run/request.py": "Celery's main process must not speak for the ledger",
     "run/worker.py": "start and end of worker processes",
-    "testing/delivering.py": "a drained message goes through Celery's own tracer",
+    "testing/delivering.py": "results are kept in memory meanwhile",
     "watch/autoscaler.py": "Celery's autoscaler is led by the lanes' advice",
     "watch/checks/project.py": "Celery's stand-in app is told from the site's own",
 }

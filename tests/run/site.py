@@ -8,6 +8,7 @@ app.conf.imports = (
     "tests.flows.mailing",
     "tests.flows.canvas_tasks",
     "tests.run.harmful",
+    "tests.run.served",
 )
 
 __all__ = ["app"]

@@ -11,6 +11,7 @@ class Gate(models.Model):
     ``room`` was exact at ``counted_at`` and falls by one with each place that is granted; what
     has left since is found by the next count. ``next_at`` is the time from which a tenant's rate
     lets the next request in. Until ``closed_until`` a lane that was under pressure stays closed.
+    The scope ``fallback`` is of no lane or tenant: it paces the fallback, and counts by its slots.
     """
 
     scope = models.CharField(max_length=80, primary_key=True)

@@ -88,3 +88,35 @@ class Mismatch(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task}: {self.difference}"
+
+
+class Fallback(models.Model):
+    """One use of the fallback: a slot while it lasts, and what is known of it afterwards.
+
+    It holds its slot until ``ended_at``, or until somebody finds that ``until`` is over: then its
+    process has died, or its body has lost the job. Whoever lengthens or ends it locks the row. ``outcome`` is
+    the job's state at the end, ``unused`` where no body began, ``lost`` where nobody came back.
+    """
+
+    UNUSED = "unused"
+    LOST = "lost"
+
+    id = models.BigAutoField(primary_key=True)
+    task = models.CharField(max_length=255)
+    lane = models.CharField(max_length=64)
+    job = models.UUIDField(null=True)
+    host = models.CharField(max_length=255, blank=True, default="")
+    began_at = models.DateTimeField()
+    until = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=12, blank=True, default="")
+
+    class Meta:
+        app_label = "celery_guard"
+        verbose_name = _("fallback")
+        verbose_name_plural = _("fallbacks")
+        default_permissions = ("view",)
+        indexes: ClassVar = [models.Index(fields=["ended_at"], name="celery_guard_fallback_end")]
+
+    def __str__(self) -> str:
+        return f"{self.task} on {self.host}"

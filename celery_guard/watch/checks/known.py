@@ -175,6 +175,13 @@ _ALL = (
         "nobody's.",
         hint="Write {close!r}, or take the line out.",
     ),
+    Check(
+        id="W016",
+        title="{task} says fallback=True, but its lane {lane!r} is none of those that may fall "
+        "back ({lanes}): it never does.",
+        hint='Write CELERY_GUARD = {{"rollout": {{"fallback": {{"lanes": [{lane!r}]}}}}}} or more, '
+        "or take fallback=True out.",
+    ),
 )
 
 CHECKS: Mapping[str, Check] = {check.id: check for check in _ALL}

@@ -79,7 +79,7 @@ def _outlived_lease(app: Celery, settings: Settings, task: Any) -> Iterator[Chec
 
 @register(TAG)
 def check_modes(app_configs: Any = None, **options: Any) -> list[CheckMessage]:
-    """E010, W015: modes in the settings that their task can't have, or that no task has."""
+    """E010, W015, W016: what the rollout's settings say, and what the tasks do not fit."""
     settings, tasks = sound_settings(), guarded_tasks(celery_app())
     if settings is None or not tasks:
         return []
@@ -92,6 +92,9 @@ def check_modes(app_configs: Any = None, **options: Any) -> list[CheckMessage]:
     for name, task in named.items():
         if stage_in_settings(name).mode is Mode.COMPARE and not task.guard.comparable:
             found.append(CHECKS["E010"].message(task=name))
+        if task.guard.fallback and task.guard.lane not in (may := settings.rollout.fallback.lanes):
+            told = {"lane": task.guard.lane, "lanes": ", ".join(may) or "none"}
+            found.append(CHECKS["W016"].message(task=name, **told))
     return found
 
 
