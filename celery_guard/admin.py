@@ -10,6 +10,7 @@ from celery_guard.models import (
     Fallback,
     Job,
     LaneSnapshot,
+    LimitChange,
     Mismatch,
     OutboxMessage,
     Replay,
@@ -21,6 +22,7 @@ from celery_guard.watch.admin.effects import EffectAdmin
 from celery_guard.watch.admin.fallbacks import FallbackAdmin
 from celery_guard.watch.admin.jobs import JobAdmin
 from celery_guard.watch.admin.lanes import LaneAdmin
+from celery_guard.watch.admin.limits import LimitChangeAdmin
 from celery_guard.watch.admin.mismatches import MismatchAdmin
 from celery_guard.watch.admin.modes import TaskModeAdmin
 from celery_guard.watch.admin.replays import ReplayAdmin
@@ -36,3 +38,4 @@ admin.site.register(Switch, SwitchAdmin)
 admin.site.register(Mismatch, MismatchAdmin)
 admin.site.register(TaskMode, TaskModeAdmin)
 admin.site.register(Fallback, FallbackAdmin)
+admin.site.register(LimitChange, LimitChangeAdmin)

@@ -5,7 +5,7 @@ from celery_guard.enqueue.rollout.models import Fallback, Mismatch, TaskMode
 from celery_guard.enqueue.steering.models import Switch
 from celery_guard.jobs.models import Attempt, Job
 from celery_guard.outbox.models import OutboxMessage
-from celery_guard.relay.limits.models import Limit, LimitHold
+from celery_guard.relay.limits.models import Limit, LimitChange, LimitHold
 from celery_guard.relay.models import Duty, LaneLead, WorkerPresence
 from celery_guard.settle.models import Effect
 from celery_guard.settle.replay.models import Replay, ReplayItem
@@ -23,6 +23,7 @@ __all__ = [
     "LaneSample",
     "LaneSnapshot",
     "Limit",
+    "LimitChange",
     "LimitHold",
     "Mismatch",
     "OutboxMessage",

@@ -119,8 +119,9 @@ def _permitted(job: CurrentJob | None, visit: Visit) -> Iterator[None]:
         if job is not None:
             # First: a heartbeat that comes between must not write it anew.
             job.permits.discard(visit.permit)
-        permit = visit.permit.name
-        store.finish(visit.rules, permit, verdict, asked.seconds, asked.until)
+        # The rules of now: those of the beginning would turn back what was changed meanwhile.
+        rules, permit = rules_of(visit.rules.name), visit.permit.name
+        store.finish(rules, permit, verdict, asked.seconds, asked.until)
 
 
 def _wait_for(visit: Visit) -> None:

@@ -54,7 +54,7 @@ def modes_now(app: Celery, aliases: Collection[str]) -> list[ShownMode]:
 
 
 def _set(using: str) -> Iterator[ShownMode]:
-    rows = TaskMode.objects.using(using).filter(ended_at=None, expires_at__gt=DatabaseNow())
+    rows = TaskMode.objects.using(using).in_force()
     newest: Any = {row.task: row for row in rows.annotate(now=DatabaseNow()).order_by("pk")}
     for row in newest.values():
         yield ShownMode(

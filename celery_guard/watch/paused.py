@@ -59,7 +59,7 @@ def in_force(aliases: Iterable[str]) -> list[Shown]:
 
 
 def _of(using: str) -> list[Shown]:
-    rows = Switch.objects.using(using).filter(ended_at=None, expires_at__gt=DatabaseNow())
+    rows = Switch.objects.using(using).in_force()
     first: Any = rows.annotate(now=DatabaseNow()).order_by("expires_at", "pk")[:SHOWN_MOST]
     return [
         Shown(

@@ -8,18 +8,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from celery_guard.conf.modes import Mode, Stage
-from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.enqueue.steering.terms import Terms, TermsManager
 
 
-class TaskModeQuerySet(models.QuerySet["TaskMode"]):
-    """Named groups of stages."""
-
-    def in_force(self) -> TaskModeQuerySet:
-        """Neither ended nor past their expiry, by the database's clock."""
-        return self.filter(ended_at=None, expires_at__gt=DatabaseNow())
-
-
-class TaskMode(models.Model):
+class TaskMode(Terms):
     """The stage of one task, set while the site runs: it wins over the settings until it is over.
 
     It ends by itself at ``expires_at``, or before that by ``ended_by`` at ``ended_at``; the row
@@ -30,14 +22,8 @@ class TaskMode(models.Model):
     task = models.CharField(max_length=255)
     mode = models.CharField(max_length=8, choices=[(mode.value, mode.value) for mode in Mode])
     percent = models.FloatField(default=100.0)
-    reason = models.CharField(max_length=500)
-    author = models.CharField(max_length=150)
-    created_at = models.DateTimeField()
-    expires_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
-    ended_by = models.CharField(max_length=150, blank=True, default="")
 
-    objects: ClassVar[models.Manager[TaskMode]] = TaskModeQuerySet.as_manager()
+    objects = TermsManager()
 
     class Meta:
         app_label = "celery_guard"

@@ -9,12 +9,13 @@ from django.db import transaction
 from celery_guard.conf.modes import parse_stage
 from celery_guard.enqueue.rollout.models import TaskMode
 from celery_guard.enqueue.rollout.reading import OWN, forget
+from celery_guard.enqueue.steering.terms import WORDS, missing, time_faults, too_long
 from celery_guard.events import emit
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 
 LONGEST = 90 * 86400.0
 """Longest time that a stage set at run time counts, in seconds: the last word is the settings'."""
-_LENGTHS = {"task": 255, "reason": 500, "author": 150}
+_LENGTHS = {"task": 255, **WORDS}
 
 
 def set_stage(
@@ -32,7 +33,7 @@ def set_stage(
     parsed = parse_stage(stage)
     with transaction.atomic(using=using):
         _end(using, words["author"], task=words["task"])
-        row = TaskMode.objects.using(using).create(
+        row: TaskMode = TaskMode.objects.using(using).create(
             mode=parsed.mode.value,
             percent=parsed.percent,
             created_at=DatabaseNow(),
@@ -46,21 +47,14 @@ def set_stage(
 
 
 def _faults(stage: str, seconds: float, words: dict[str, str]) -> list[str]:
-    faults = [f"{name} is needed" for name in _LENGTHS if not words[name]]
-    faults += [
-        f"{name} may have {most} characters, not {len(words[name])}"
-        for name, most in _LENGTHS.items()
-        if len(words[name]) > most
-    ]
+    faults = [*missing(words, _LENGTHS), *too_long(words, _LENGTHS)]
     if words["task"].startswith(OWN):
         faults.append("the toolkit's own tasks are always on")
     try:
         parse_stage(stage)
     except ValueError as error:
         faults.append(f"the mode {error}, not {stage!r}")
-    if not 0 < seconds <= LONGEST:
-        faults.append(f"it must last more than 0 and at most {LONGEST:.0f} seconds (90 days)")
-    return faults
+    return [*faults, *time_faults(seconds, LONGEST)]
 
 
 def end_stages(using: str, tasks: Collection[str], *, by: str) -> list[str]:
@@ -73,7 +67,4 @@ def end_stages(using: str, tasks: Collection[str], *, by: str) -> list[str]:
 
 
 def _end(using: str, by: str, *, task: str) -> int:
-    rows = TaskMode.objects.using(using).filter(
-        task=task, ended_at=None, expires_at__gt=DatabaseNow()
-    )
-    return rows.update(ended_at=DatabaseNow(), ended_by=by[:150])
+    return TaskMode.objects.using(using).filter(task=task).end(by)

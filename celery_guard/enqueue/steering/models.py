@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.enqueue.steering.terms import Terms, TermsManager
 
 
 class Action(models.TextChoices):
@@ -17,15 +17,7 @@ class Action(models.TextChoices):
     REFUSE = "refuse", _("refuse: new requests are turned away, owed work goes on")
 
 
-class SwitchQuerySet(models.QuerySet["Switch"]):
-    """Named groups of switches."""
-
-    def in_force(self) -> SwitchQuerySet:
-        """Neither ended nor past their expiry, by the database's clock."""
-        return self.filter(ended_at=None, expires_at__gt=DatabaseNow())
-
-
-class Switch(models.Model):
+class Switch(Terms):
     """One thing an operator turned: which jobs, what happens to them, why, who, until when.
 
     An empty ``lane``, ``task`` or ``tenant`` matches any. It ends by itself at ``expires_at``, or
@@ -37,14 +29,8 @@ class Switch(models.Model):
     task = models.CharField(max_length=255, blank=True, default="")
     tenant = models.CharField(max_length=255, blank=True, default="")
     action = models.CharField(max_length=8, choices=Action.choices, default=Action.HOLD)
-    reason = models.CharField(max_length=500)
-    author = models.CharField(max_length=150)
-    created_at = models.DateTimeField()
-    expires_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
-    ended_by = models.CharField(max_length=150, blank=True, default="")
 
-    objects: ClassVar[models.Manager[Switch]] = SwitchQuerySet.as_manager()
+    objects = TermsManager()
 
     class Meta:
         app_label = "celery_guard"

@@ -1,4 +1,4 @@
-"""What is in force, as one process knows it: read at most once in ``KEEPS`` seconds.
+"""What is in force, as one process knows it.
 
 When the database can't be asked, what was read last still counts, and nothing does if nothing was
 ever read: a switch must never be what stops a site.
@@ -7,20 +7,15 @@ ever read: a switch must never be what stops a site.
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from typing import Any
 
-from django.db import Error as DatabaseError
-from django.db import connections, transaction
 from django.db.models import F
 
+from celery_guard.enqueue.steering.known import Known
 from celery_guard.enqueue.steering.models import Action, Switch
-from celery_guard.events import emit
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.pausing import Switched
 
-KEEPS = 1.0
 MOST = 200
 """Most switches in force at once, and most ended ones that are still looked at."""
 
@@ -34,33 +29,14 @@ class Switches:
     ended: tuple[Switched, ...] = ()
 
 
-_kept: dict[str, tuple[float, Switches]] = {}
-
-
 def switches(using: str) -> Switches:
-    """What is in force for the ledger on ``using``, at most ``KEEPS`` seconds old."""
-    read_at, known = _kept.get(using, (None, Switches()))
-    if read_at is None or time.monotonic() - read_at > KEEPS:
-        known = _ask(using, known)
-        _kept[using] = (time.monotonic(), known)
-    return known
+    """What is in force for the ledger on ``using``, at most a second old."""
+    return _known.now(using)
 
 
 def forget() -> None:
     """Read anew at the next look."""
-    _kept.clear()
-
-
-def _ask(using: str, known: Switches) -> Switches:
-    try:
-        if not connections[using].in_atomic_block:
-            return _read(using)
-        # A fault here must not break the caller's transaction.
-        with transaction.atomic(using=using):
-            return _read(using)
-    except DatabaseError as error:
-        emit("enqueue.steering_blind", logging.WARNING, using=using, error=str(error).strip())
-        return known
+    _known.forget()
 
 
 def _read(using: str) -> Switches:
@@ -88,3 +64,6 @@ def _those(rows: list[dict[str, Any]], action: Action, *, ended: bool) -> tuple[
         for row in rows
         if row["action"] == action and (row["ended_at"] is not None) == ended
     )
+
+
+_known = Known(_read, nothing=Switches(), blind="enqueue.steering_blind")

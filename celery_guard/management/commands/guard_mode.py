@@ -11,7 +11,7 @@ from celery import Celery
 from django.core.management.base import BaseCommand, CommandError
 
 from celery_guard.enqueue.rollout.turning import end_stages, set_stage
-from celery_guard.management.commands.guard_pause import seconds_in, whoever
+from celery_guard.management.terms import add_terms, seconds_in, terms_faults, whoever
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.watch.modes import as_json, modes_now, stage_faults
 
@@ -31,9 +31,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "mode", nargs="?", default="", help="off, compare, canary:10 (per cent) or on"
         )
-        parser.add_argument("--for", dest="time", help="how long: 2h, 7d, at most 90d")
-        parser.add_argument("--reason", default="", help="why; shown wherever the mode is")
-        parser.add_argument("--by", default="", help="who (default: the user of this shell)")
+        add_terms(parser, what="the mode", times="2h, 7d, at most 90d")
         parser.add_argument("--end", action="store_true", help="let the settings count again")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -92,13 +90,4 @@ def _faults(app: Celery, options: dict[str, Any]) -> Iterator[str]:
         yield 'name the mode: "off", "compare", "canary:10" or "on"'
     elif task is not None:
         yield from stage_faults(task, options["mode"])
-    yield from _terms_faults(options["time"], options["reason"])
-
-
-def _terms_faults(time: str | None, reason: str) -> Iterator[str]:
-    if time is None:
-        yield "say how long: --for 7d"
-    elif seconds_in(time) is None:
-        yield f"--for {time!r} is no time; 90s, 30m, 2h and 1d are"
-    if not reason.strip():
-        yield 'say why: --reason "…"'
+    yield from terms_faults(options)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import re
 from argparse import ArgumentParser
 from collections.abc import Collection
 from typing import Any
@@ -14,10 +12,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from celery_guard.enqueue.steering.models import Action
 from celery_guard.enqueue.steering.turning import turn_on
+from celery_guard.management.terms import add_terms, seconds_in, terms_faults, whoever
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.watch.paused import as_json, in_force, unknown_lane, unknown_task
-
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Command(BaseCommand):
@@ -34,9 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--task", default="", help="jobs of this task, by its full name")
         parser.add_argument("--tenant", default="", help="jobs of this tenant")
         parser.add_argument("--all", action="store_true", help="every job there is")
-        parser.add_argument("--for", dest="time", help="how long: 90s, 30m, 2h, at most 7d")
-        parser.add_argument("--reason", default="", help="why; shown wherever the switch is")
-        parser.add_argument("--by", default="", help="who (default: the user of this shell)")
+        add_terms(parser, what="the switch", times="90s, 30m, 2h, at most 7d")
         parser.add_argument("--refuse", action="store_true", help="refuse new requests instead")
         parser.add_argument("--list", action="store_true", help="only say what is in force")
         parser.add_argument("--using", action="append", help="database alias (may be repeated)")
@@ -80,31 +75,11 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
 
 
-def seconds_in(text: str) -> float | None:
-    """The seconds of ``30m``, ``2h``, ``90``; None for what is no such time."""
-    form = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
-    return float(form[1]) * _UNITS[form[2]] if form else None
-
-
-def whoever() -> str:
-    """The user of this shell."""
-    try:
-        return getpass.getuser()
-    # A container may run under a number without a name.
-    except (KeyError, OSError):
-        return "manage.py"
-
-
 def _faults(app: Celery, aliases: Collection[str], options: dict[str, Any]) -> list[str]:
     faults = []
     named = any(options[name] for name in ("lane", "task", "tenant"))
     if named == options["all"]:
         faults.append("name --lane, --task or --tenant, or --all and none of them")
-    if options["time"] is None:
-        faults.append("say how long: --for 30m")
-    elif seconds_in(options["time"]) is None:
-        faults.append(f"--for {options['time']!r} is no time; 90s, 30m, 2h and 1d are")
-    if not options["reason"].strip():
-        faults.append('say why: --reason "…"')
+    faults += terms_faults(options)
     faults += unknown_lane(options["lane"], aliases)
     return [*faults, *unknown_task(options["task"], app)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from celery_guard.management.commands.guard_pause import whoever
+from celery_guard.management.terms import whoever
 from celery_guard.rate import parse_rate
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.settle.replay import starting

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from celery_guard.enqueue.steering.turning import turn_off
-from celery_guard.management.commands.guard_pause import whoever
+from celery_guard.management.terms import whoever
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.watch.paused import Shown, as_json, in_force
 

@@ -38,6 +38,7 @@ with its jitter, and the longest that a place is kept for, come to less."""
 class State:
     """All that is remembered of one dependency but its places and permits."""
 
+    bases: list[int] = dataclasses.field(default_factory=list)
     intervals: list[int] = dataclasses.field(default_factory=list)
     tats: list[int] = dataclasses.field(default_factory=list)
     gates: list[int] = dataclasses.field(default_factory=list)
@@ -87,9 +88,9 @@ def take(
     costs = [ask.cost * interval for interval in s.intervals]
     gates = [max(gate, now) + cost for gate, cost in zip(s.gates, costs, strict=True)]
     tats = [max(tat, now) + cost for tat, cost in zip(s.tats, costs, strict=True)]
-    at = max(_fit(s, rules, gates), until)
+    at = max(_fit(s, rules, gates, ask.cost), until)
     if not place:
-        at = max(at, _fit(s, rules, tats))
+        at = max(at, _fit(s, rules, tats, ask.cost))
     free = not rules.concurrency or held < rules.concurrency
     if at <= now and not busy and free:
         s.gates, s.tats = gates, s.tats if place else tats
@@ -102,7 +103,7 @@ def take(
     if at <= now and not busy:
         # The tokens are not taken, and a place stays good: only the permit is missing.
         return Refused(wait=_in_line(s, rules, now) - now, reason=reason, kept=True), place
-    at = max(at, _fit(s, rules, tats))
+    at = max(at, _fit(s, rules, tats, ask.cost))
     if busy or not rules.buckets:
         at = max(at, _in_line(s, rules, max(now, until)))
     if at - now > ask.within:
@@ -118,9 +119,12 @@ def _blocked(s: State, now: int, permit: str) -> tuple[str, int, bool]:
     return "breaker" if busy else "rate", s.paused_until, busy
 
 
-def _fit(s: State, rules: Rules, times: list[int]) -> int:
+def _fit(s: State, rules: Rules, times: list[int], cost: int) -> int:
     """When a call conforms whose theoretical arrival times would become ``times``."""
-    tau = [bucket.burst * t for bucket, t in zip(rules.buckets, s.intervals, strict=True)]
+    # A burst that was made less than a cost at run time: such a call has the bucket to itself.
+    tau = [
+        max(bucket.burst, cost) * t for bucket, t in zip(rules.buckets, s.intervals, strict=True)
+    ]
     return max((time - t for time, t in zip(times, tau, strict=True)), default=0)
 
 
@@ -162,18 +166,32 @@ def _bound(s: State, rules: Rules, latest: int) -> None:
 
 
 def _rescale(s: State, rules: Rules, now: int) -> None:
-    wanted = [-(-bucket.interval * MICRO // s.factor) for bucket in rules.buckets]
+    """Bring the state to the rates in force: what was used stays used, none comes out of nothing."""
+    bases = [bucket.interval for bucket in rules.buckets]
+    wanted = [-(-base * MICRO // s.factor) for base in bases]
     if len(wanted) != len(s.intervals):
-        # New rates begin with nothing saved up; a new dependency begins rested.
-        start = max([now, *s.gates, *s.tats]) if s.intervals else 0
-        s.gates, s.tats = [start] * len(wanted), [start] * len(wanted)
+        s.gates = _gates_anew(s, rules, wanted, now)
+        s.tats = list(s.gates)
     else:
         # Tokens are kept, not times: a slower rate must not make some out of nothing.
         for times in (s.gates, s.tats):
             for n, (old, new) in enumerate(zip(s.intervals, wanted, strict=True)):
                 if times[n] > now and old != new:
                     times[n] = now - (-(times[n] - now) * new // old)
-    s.intervals = wanted
+        if s.bases not in ([], bases):
+            # The places that were given out are for other times: the line forms anew.
+            s.tats = list(s.gates)
+    s.bases, s.intervals = bases, wanted
+
+
+def _gates_anew(s: State, rules: Rules, wanted: list[int], now: int) -> list[int]:
+    if not s.intervals:
+        # A new dependency begins rested; one that was called without a rate has saved up nothing.
+        empty = [now + b.burst * t for b, t in zip(rules.buckets, wanted, strict=True)]
+        return empty if s.granted else [0] * len(wanted)
+    # Each new bucket begins with as much used as the one of the old ones with most.
+    old = list(zip(s.gates, s.intervals, strict=True))
+    return [max(now - (-max(0, gate - now) * new // t) for gate, t in old) for new in wanted]
 
 
 def finish(

@@ -101,6 +101,7 @@ def _state(words: dict[str, str]) -> State:
     numbers = {f.name: f.name for f in dataclasses.fields(State) if f.type == "int"}
     count = int(words.get("buckets", 0))
     return State(
+        bases=[int(words[f"base{n + 1}"]) for n in range(count) if f"base{n + 1}" in words],
         intervals=[int(words[f"interval{n + 1}"]) for n in range(count)],
         gates=[int(words[f"gate{n + 1}"]) for n in range(count)],
         tats=[int(words[f"tat{n + 1}"]) for n in range(count)],

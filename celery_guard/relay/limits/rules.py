@@ -10,6 +10,7 @@ import math
 from celery_guard.conf import Dependency, guard_settings
 from celery_guard.errors import GuardError
 from celery_guard.rate import Rate
+from celery_guard.relay.limits.changes import Change, changes
 
 MICRO = 1_000_000
 
@@ -34,25 +35,39 @@ class BreakerRule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """All that holds for one dependency; ``concurrency`` 0 is no bound."""
+    """All that holds for one dependency; ``concurrency`` 0 is no bound.
+
+    ``payable`` is the largest cost that a call may have, 0 for any: the settings say it, and a
+    smaller burst that was set at run time does not change it.
+    """
 
     name: str
     buckets: tuple[Bucket, ...]
     concurrency: int
     breaker: BreakerRule | None
+    payable: int = 0
 
 
 def rules_of(name: str) -> Rules:
-    """The rules of the dependency ``name``.
+    """The rules of the dependency ``name`` now: those of the settings, and what was set at run time.
 
     :raises GuardError: when the settings know no such dependency.
     """
-    known = guard_settings().dependencies
+    settings = guard_settings()
+    known = settings.dependencies
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
         raise GuardError(f"no dependency {name!r} in CELERY_GUARD; {hint}")
-    return _rules(known[name])
+    change = changes(settings.using).get(name)
+    return _rules(known[name]) if change is None else changed_rules(known[name], change)
+
+
+@functools.lru_cache(maxsize=256)
+def changed_rules(dependency: Dependency, change: Change) -> Rules:
+    """The rules of ``dependency`` under ``change``."""
+    own, other = _rules(dependency), _rules(change.applied_to(dependency))
+    return dataclasses.replace(other, payable=max(own.payable, other.payable))
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,6 +80,7 @@ def _rules(dependency: Dependency) -> Rules:
         buckets=tuple(Bucket(interval=_interval(rate), burst=burst) for rate, burst in pairs),
         concurrency=dependency.concurrency or 0,
         breaker=_breaker(dependency),
+        payable=min(bursts, default=0),
     )
 
 
@@ -97,8 +113,8 @@ def check_cost(rules: Rules, cost: int) -> None:
     """
     if isinstance(cost, bool) or not isinstance(cost, int) or cost < 1:
         raise GuardError(f"{rules.name}: a cost is a whole number above 0, not {cost!r}")
-    most = min((bucket.burst for bucket in rules.buckets), default=cost)
-    if cost > most:
+    most = rules.payable
+    if cost > most > 0:
         raise GuardError(
             f"{rules.name}: cost {cost} is more than its burst, {most}, and no wait makes room for "
             f"it: ask for at most {most} at once, or give "

@@ -20,6 +20,7 @@ from celery_guard.watch.admin.curves import HEIGHT, MINUTES, WIDTH, Curve, curve
 from celery_guard.watch.failures import groups
 from celery_guard.watch.lanes import LaneView, oldest_snapshot, stale_after
 from celery_guard.watch.ledgers import read_all_lanes
+from celery_guard.watch.limits import limits_now
 from celery_guard.watch.models import LaneSample
 from celery_guard.watch.paused import in_force
 from celery_guard.watch.spoken import spoken
@@ -57,6 +58,7 @@ def dashboard(request: HttpRequest) -> dict[str, Any]:
     if user.has_perm("celery_guard.view_lanesnapshot"):
         shown.update(_lanes(using))
         shown["paused"] = in_force([using])
+        shown["changed"] = limits_now(set_only=True) if guard_settings().dependencies else []
     if user.has_perm("celery_guard.view_attempt"):
         shown["failures"] = groups(using)
         shown["may_replay"] = user.has_perm("celery_guard.replay_job")

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.rollout.models import Mismatch
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.watch.admin.asked import STEER
 from celery_guard.watch.admin.keyset import ReadOnlyAdmin
-from celery_guard.watch.admin.switches import STEER
 
 
 class MismatchAdmin(ReadOnlyAdmin):

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.http import HttpResponseRedirect as Redirect
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
-from django.utils.translation import gettext as _
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from celery_guard.conf import guard_settings
 from celery_guard.settle.replay import starting
 from celery_guard.settle.replay.choosing import Preview, Wanted, preview
 from celery_guard.settle.replay.models import ACTIVE, Replay
-from celery_guard.watch.admin.keyset import ReadOnlyAdmin
+from celery_guard.watch.admin.asked import AskedAdmin
 from celery_guard.watch.admin.moves import REPLAY
 from celery_guard.watch.paused import unknown_lane
 
@@ -46,7 +39,7 @@ class ReplayForm(forms.Form):
         return lane
 
 
-class ReplayAdmin(ReadOnlyAdmin):
+class ReplayAdmin(AskedAdmin):
     """All bulk replays; started and ended by whoever may replay."""
 
     list_display = (
@@ -57,109 +50,44 @@ class ReplayAdmin(ReadOnlyAdmin):
         *("state", "task", "mark", "lane", "tenant", "pace", "reason", "author", "created_at"),
         *("chosen", "replayed", "skipped", "next_at", "finished_at", "ended_by"),
     )
-    change_list_template = "admin/celery_guard/replay/change_list.html"
-    change_form_template = "admin/celery_guard/replay/change_form.html"
+    permission = REPLAY.required
+    asking = ReplayForm
+    verb = "start"
+    begin_label = gettext_lazy("Replay dead letters")
+    begun = gettext_lazy("Started. The relays do it, at its pace.")
+    end_verb = "cancel"
+    end_label = gettext_lazy("Cancel it now")
+    ended = gettext_lazy("Cancelled. What was moved stays so.")
+    ended_word = "cancelled"
 
-    def get_urls(self) -> list[Any]:
-        """And the page that starts one, and the address that ends one."""
-        wrap = self.admin_site.admin_view
-        return [
-            path("start/", wrap(self.start), name="celery_guard_replay_start"),
-            path("<int:replay_id>/cancel/", wrap(self.cancel), name="celery_guard_replay_cancel"),
-            *super().get_urls(),
-        ]
+    def initial(self, request: HttpRequest) -> dict[str, Any]:
+        """What the link to the page names."""
+        return {name: request.GET.get(name, "") for name in _WHICH}
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """With the way to a new one, where this operator may take it."""
-        may = {"may_replay": request.user.has_perm(REPLAY.required)}
-        return super().changelist_view(request, {**(extra_context or {}), **may})
+    def more(self, request: HttpRequest) -> dict[str, Any]:
+        """What a replay of this would do."""
+        return {"found": None if request.method == "POST" else _look(self.initial(request))}
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Replay | None = None,
-    ) -> HttpResponse:
-        """With the button that ends it, while it is under way."""
-        active = obj is not None and obj.state in ACTIVE
-        context["may_cancel"] = active and request.user.has_perm(REPLAY.required)
-        return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def start(self, request: HttpRequest) -> HttpResponse:
-        """Show what a replay of this would do; start it by POST.
-
-        :raises PermissionDenied: without the permission to replay.
-        """
-        if not request.user.has_perm(REPLAY.required):
-            raise PermissionDenied
-        posted = request.method == "POST"
-        given = {name: request.GET.get(name, "") for name in _WHICH}
-        form = ReplayForm(request.POST) if posted else ReplayForm(initial=given)
-        if posted and form.is_valid() and (replay := self._started(request, form)) is not None:
-            return Redirect(reverse("admin:celery_guard_replay_change", args=[replay.pk]))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Replay dead letters"),
-            "opts": self.opts,
-            "form": form,
-            "found": None if posted else _look(given),
-        }
-        return TemplateResponse(request, "admin/celery_guard/replay/start.html", context)
-
-    def _started(self, request: HttpRequest, form: ReplayForm) -> Replay | None:
-        given = form.cleaned_data
+    def begin(self, using: str, given: dict[str, Any], author: str) -> Replay:
+        """Start it."""
         wanted = Wanted(**{name: given[name] for name in _WHICH})
-        try:
-            replay = starting.start(
-                guard_settings().using,
-                wanted,
-                pace=given["pace"],
-                reason=given["reason"],
-                author=request.user.get_username(),
-            )
-        except ValueError as error:
-            form.add_error(None, str(error))
-            return None
-        _log(request, replay, ADDITION, replay.reason)
-        self.message_user(request, _("Started. The relays do it, at its pace."), messages.SUCCESS)
-        return replay
+        return starting.start(
+            using, wanted, pace=given["pace"], reason=given["reason"], author=author
+        )
 
-    def cancel(self, request: HttpRequest, replay_id: int) -> HttpResponse:
-        """End one, by POST only.
+    def end(self, using: str, row: Replay, by: str) -> bool:
+        """Cancel it."""
+        return bool(starting.cancel(using, row.pk, by=by))
 
-        :raises PermissionDenied: without the permission to replay.
-        """
-        if not request.user.has_perm(REPLAY.required):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        using = guard_settings().using
-        replay = Replay.objects.using(using).filter(pk=replay_id).first()
-        if replay is None:
-            raise Http404
-        if starting.cancel(using, replay_id, by=request.user.get_username()):
-            _log(request, replay, CHANGE, "cancelled")
-            self.message_user(request, _("Cancelled. What was moved stays so."), messages.SUCCESS)
-        else:
-            self.message_user(request, _("It was over already."), messages.WARNING)
-        return Redirect(reverse("admin:celery_guard_replay_change", args=[replay_id]))
+    def is_ongoing(self, row: Replay) -> bool:
+        """Whether it is under way."""
+        return row.state in ACTIVE
+
+    def said_of(self, row: Replay) -> str:
+        """Which dead letters it replays."""
+        return f"replay of {row.scope}"
 
 
 def _look(given: dict[str, str]) -> Preview | None:
     wanted = Wanted(**given)
     return preview(guard_settings().using, wanted, LOOK) if wanted.named() else None
-
-
-def _log(request: HttpRequest, replay: Replay, flag: int, what: str) -> None:
-    LogEntry.objects.log_actions(
-        cast(int, request.user.pk),
-        [replay],
-        flag,
-        change_message=f"replay of {replay.scope}: {what}",
-        single_object=True,
-    )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from celery import Celery
 
-from celery_guard.conf import sound_settings
+from celery_guard.conf import guard_settings, sound_settings
 from celery_guard.relay.broker_app import ledgers
 from celery_guard.watch.doctor.broker import look_at_broker, look_at_redis
 from celery_guard.watch.doctor.canary import send_canaries
@@ -16,6 +16,7 @@ from celery_guard.watch.doctor.lanes import (
     look_at_duties,
     look_at_lanes,
     look_at_leftovers,
+    look_at_limits,
     look_at_switches,
 )
 from celery_guard.watch.doctor.settings import look_at_settings
@@ -46,6 +47,8 @@ def examine(
         yield from look_at_duties(alias)
         yield from look_at_leftovers(alias)
         yield from look_at_switches(alias)
+    if guard_settings().using in asked and not broken:
+        yield from look_at_limits()
     yield from look_at_broker(app)
     yield from look_at_redis(app)
     if patience is not None and asked and not broken:

@@ -21,6 +21,7 @@ from celery_guard.settle.states import EffectState
 from celery_guard.watch.clock import database_time
 from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
 from celery_guard.watch.lanes import closing
+from celery_guard.watch.limits import limits_now
 from celery_guard.watch.paused import in_force
 from celery_guard.watch.spoken import spoken
 
@@ -115,6 +116,12 @@ def look_at_switches(using: str) -> Iterator[Finding]:
     """What an operator holds or refuses; easily forgotten."""
     for one in in_force([using]):
         yield warning("steering", one.says, f"python manage.py guard_resume {one.id}")
+
+
+def look_at_limits() -> Iterator[Finding]:
+    """Which limits were changed at run time; the settings count again when it is over."""
+    for one in limits_now(set_only=True):
+        yield warning("limits", one.says, f"python manage.py guard_limit {one.dependency} --end")
 
 
 def _dead_letters(using: str) -> Iterator[Finding]:

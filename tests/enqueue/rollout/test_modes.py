@@ -17,6 +17,7 @@ from celery_guard.enqueue.rollout.mode import choose
 from celery_guard.enqueue.rollout.models import TaskMode
 from celery_guard.enqueue.rollout.reading import stage_of
 from celery_guard.enqueue.rollout.turning import end_stages, set_stage
+from celery_guard.enqueue.steering import known
 from celery_guard.errors import MissingKey
 from celery_guard.models import Job
 from tests.enqueue.rollout.stages import arguments, messages
@@ -171,8 +172,8 @@ def test_a_database_that_is_away_changes_nothing(
     def broken(using: str) -> Any:
         connection.cursor().execute("SELECT nothing FROM nowhere")
 
-    monkeypatch.setattr(reading, "_read", broken)
-    monkeypatch.setattr(reading, "KEEPS", -1.0)
+    monkeypatch.setattr(reading._known, "_read", broken)
+    monkeypatch.setattr(known, "KEEPS", -1.0)
     with transaction.atomic():
         assert str(stage_of(high)) == "off"
         assert not Job.objects.exists(), "the transaction is not broken"

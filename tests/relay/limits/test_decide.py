@@ -2,6 +2,7 @@
 
 import dataclasses
 import heapq
+import itertools
 import json
 from typing import Any
 
@@ -37,6 +38,15 @@ all_rules = st.builds(
         pause=st.integers(1_000, 20 * MICRO),
     ),
 )
+one_bucket = st.builds(
+    Rules,
+    name=st.just("d"),
+    buckets=st.tuples(
+        st.builds(Bucket, interval=st.integers(1_000, 5 * MICRO), burst=st.integers(1, 20))
+    ),
+    concurrency=st.just(0),
+    breaker=st.none(),
+)
 who = st.integers(0, 5)
 steps = st.lists(
     st.tuples(
@@ -48,6 +58,8 @@ steps = st.lists(
                 st.just("finish"), who, st.sampled_from(list(Verdict)), st.integers(0, 9 * MICRO)
             ),
             st.tuples(st.just("renew"), who),
+            # The limits are changed at run time.
+            st.tuples(st.just("change"), st.integers(0, 1)),
         ),
     ),
     max_size=40,
@@ -134,10 +146,12 @@ def _ask(name: int, cost: int, within: int) -> Ask:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(rules=all_rules, story=steps)
-def test_both_forms_decide_alike(redis_client: redis.Redis, rules: Rules, story: Any) -> None:
+@given(rules=st.tuples(all_rules, all_rules), story=steps)
+def test_both_forms_decide_alike(
+    redis_client: redis.Redis, rules: tuple[Rules, Rules], story: Any
+) -> None:
     """Whatever happens in whatever order, the scripts answer what the numbers say, to the microsecond."""
-    one, other = OnNumbers(rules), OnRedis(redis_client, rules)
+    one, other = OnNumbers(rules[0]), OnRedis(redis_client, rules[0])
     now = START
     for pause, (what, name, *more) in story:
         now += pause
@@ -149,6 +163,8 @@ def test_both_forms_decide_alike(redis_client: redis.Redis, rules: Rules, story:
         elif what == "finish":
             one.finish(now, f"j{name}/1", *more)
             other.finish(now, f"j{name}/1", *more)
+        elif what == "change":
+            one.rules = other.rules = rules[name]
         else:
             one.renew(now, f"j{name}/1", 3 * MICRO)
             other.renew(now, f"j{name}/1", 3 * MICRO)
@@ -163,8 +179,10 @@ def test_both_forms_decide_alike(redis_client: redis.Redis, rules: Rules, story:
 def test_no_window_holds_more_than_rate_and_burst(rules: Rules, story: Any, slack: int) -> None:
     """Also when those who were given a place come late, all at once or never."""
     one, now = OnNumbers(dataclasses.replace(rules, concurrency=0)), START
+    most = min(bucket.burst for bucket in rules.buckets)
     calls: list[tuple[int, int]] = []
-    for pause, name, cost in story:
+    for pause, name, wanted in story:
+        cost = min(wanted, most)
         now += pause + (slack if pause % 7 == 0 else 0)
         if one.take(now, _ask(name, cost, 600 * MICRO))[0]:
             calls.append((now, cost))
@@ -224,6 +242,78 @@ def test_a_changed_rate_makes_no_tokens() -> None:
     for interval in (4 * MICRO, 100_000):
         one.rules = dataclasses.replace(slow, buckets=(Bucket(interval=interval, burst=10),))
         assert not one.take(START, _ask(99, 1, 0))[0]
+
+
+@pytest.mark.bar
+@settings(max_examples=200, deadline=None)
+@given(
+    rules=st.tuples(one_bucket, one_bucket),
+    story=st.lists(st.tuples(st.integers(0, 2 * MICRO), who, st.integers(0, 1)), max_size=80),
+)
+def test_changing_to_and_fro_grants_no_burst_twice(
+    rules: tuple[Rules, Rules], story: list[tuple[int, int, int]]
+) -> None:
+    """In every window at most the higher rate × time + the larger burst, whatever is set when."""
+    one, now = OnNumbers(rules[0]), START
+    calls = []
+    for pause, name, which in story:
+        now += pause
+        one.rules = rules[which]
+        if one.take(now, _ask(name, 1, 600 * MICRO))[0]:
+            calls.append(now)
+    interval = min(rule.buckets[0].interval for rule in rules)
+    burst = max(rule.buckets[0].burst for rule in rules)
+    for first, last in itertools.combinations(range(len(calls)), 2):
+        assert (last - first + 1) * interval <= calls[last] - calls[first] + burst * interval
+
+
+def test_a_lower_rate_leaves_no_hole_behind_the_old_line() -> None:
+    """Those who were given places at 50/s come at a time when few may call; those few do call."""
+    fast = Rules(name="d", buckets=(Bucket(interval=20_000, burst=2),), concurrency=0, breaker=None)
+    one = OnNumbers(fast)
+    due = []
+    for n in range(100):
+        granted, wait, _, _ = one.take(START, _ask(n, 1, 600 * MICRO))
+        due += [] if granted else [(START + wait, n)]
+    one.rules = dataclasses.replace(fast, buckets=(Bucket(interval=200_000, burst=2),))
+    calls = []
+    while due:
+        now, n = heapq.heappop(due)
+        granted, wait, _, _ = one.take(now, _ask(n, 1, 600 * MICRO))
+        calls += [now] if granted else []
+        if not granted:
+            heapq.heappush(due, (now + wait, n))
+    assert max(later - sooner for sooner, later in itertools.pairwise(calls)) <= 4 * 200_000
+
+
+def test_a_rate_where_there_was_none_begins_empty() -> None:
+    """Calls were made already; nothing was saved up."""
+    rules = Rules(name="d", buckets=(), concurrency=0, breaker=None)
+    one = OnNumbers(rules)
+    assert one.take(START, _ask(0, 1, 0))[0]
+    one.rules = dataclasses.replace(rules, buckets=(Bucket(interval=MICRO, burst=5),))
+    assert one.take(START, _ask(1, 1, 0)) == (False, MICRO, "rate", False)
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_another_number_of_rates_keeps_what_was_used(more: int) -> None:
+    """An empty bucket stays empty, at the new rate, whether there are more of them or fewer."""
+    two = tuple(Bucket(interval=MICRO, burst=10) for _ in range(2))
+    one = OnNumbers(Rules(name="d", buckets=two[:more], concurrency=0, breaker=None))
+    for n in range(10):
+        assert one.take(START, _ask(n, 1, 0))[0]
+    one.rules = dataclasses.replace(one.rules, buckets=two[: 3 - more])
+    assert one.take(START, _ask(11, 1, 0)) == (False, MICRO, "rate", False)
+
+
+def test_a_burst_below_a_cost_makes_it_wait_and_not_fail(redis_client: redis.Redis) -> None:
+    """The settings allow the cost; under a smaller burst it has the bucket to itself."""
+    rules = Rules(name="d", buckets=(Bucket(interval=MICRO, burst=2),), concurrency=0, breaker=None)
+    for one in (OnNumbers(rules), OnRedis(redis_client, rules)):
+        assert one.take(START, _ask(0, 1, 0))[0]
+        assert one.take(START, _ask(1, 5, 0)) == (False, MICRO, "rate", False)
+        assert one.take(START + MICRO, _ask(1, 5, 0))[0]
+        assert one.take(START + MICRO, _ask(2, 1, 0)) == (False, 4 * MICRO, "rate", False)
 
 
 def test_the_rate_recovers_in_good_windows() -> None:

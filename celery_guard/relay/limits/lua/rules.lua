@@ -21,7 +21,7 @@ local s = {
   probe_until = 0, granted = 0, refused = 0, throttled = 0, openings = 0,
 }
 local probe = ''
-local intervals, gates, tats = {}, {}, {}
+local bases, intervals, gates, tats = {}, {}, {}, {}
 
 local function load()
   local flat = redis.call('HGETALL', KEYS[1])
@@ -30,6 +30,7 @@ local function load()
   for name, value in pairs(s) do s[name] = tonumber(seen[name]) or value end
   probe = seen.probe or ''
   for n = 1, tonumber(seen.buckets) or 0 do
+    bases[n] = tonumber(seen['base' .. n])
     intervals[n] = tonumber(seen['interval' .. n])
     gates[n] = tonumber(seen['gate' .. n])
     tats[n] = tonumber(seen['tat' .. n])
@@ -43,7 +44,8 @@ local function save()
     flat[#flat + 1] = whole(value)
   end
   for n = 1, #intervals do
-    for name, value in pairs({interval = intervals[n], gate = gates[n], tat = tats[n]}) do
+    local bucket = {base = bases[n], interval = intervals[n], gate = gates[n], tat = tats[n]}
+    for name, value in pairs(bucket) do
       flat[#flat + 1] = name .. n
       flat[#flat + 1] = whole(value)
     end
@@ -59,27 +61,38 @@ local function forget_expired()
   end
 end
 
+local function scaled(time, new, old) return now + math.ceil((time - now) * new / old) end
+
+local function gates_anew(wanted)
+  local found = {}
+  for m, new in ipairs(wanted) do
+    found[m] = #intervals == 0 and (s.granted > 0 and now + buckets[m].burst * new or 0) or now
+    for n, old in ipairs(intervals) do
+      found[m] = math.max(found[m], scaled(math.max(now, gates[n]), new, old))
+    end
+  end
+  return found
+end
+
 local function rescale()
-  local wanted = {}
+  local wanted, moved = {}, false
   for n, bucket in ipairs(buckets) do
     wanted[n] = math.ceil(bucket.interval * MICRO / s.factor)
+    moved = moved or (bases[n] ~= nil and bases[n] ~= bucket.interval)
   end
   if #wanted ~= #intervals then
-    local start = #intervals > 0 and now or 0
-    for n = 1, #intervals do start = math.max(start, gates[n], tats[n]) end
-    gates, tats = {}, {}
-    for n = 1, #wanted do gates[n], tats[n] = start, start end
+    gates, moved = gates_anew(wanted), true
   else
     for n, new in ipairs(wanted) do
       local old = intervals[n]
       for _, times in ipairs({gates, tats}) do
-        if times[n] > now and old ~= new then
-          times[n] = now + math.ceil((times[n] - now) * new / old)
-        end
+        if times[n] > now and old ~= new then times[n] = scaled(times[n], new, old) end
       end
     end
   end
-  intervals = wanted
+  if moved then tats = {unpack(gates)} end
+  bases, intervals = {}, wanted
+  for n, bucket in ipairs(buckets) do bases[n] = bucket.interval end
 end
 
 local function bound(latest)
@@ -110,7 +123,9 @@ end
 
 local function fit(times)
   local at = 0
-  for n, bucket in ipairs(buckets) do at = math.max(at, times[n] - bucket.burst * intervals[n]) end
+  for n, bucket in ipairs(buckets) do
+    at = math.max(at, times[n] - math.max(bucket.burst, ask.cost) * intervals[n])
+  end
   return at
 end
 
