@@ -8,57 +8,11 @@ process that is scraped tells the same, so everything is folded with ``max``, ne
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
+from celery_guard.watch import rules_counted
+from celery_guard.watch.alerting import BURNS, WINDOWS, Alert, Record, least
 from celery_guard.watch.metrics import PREFIX
-
-DAYS = 30
-"""Length of the period that the budget is for; the burn rates are made for it."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A series that other rules are made of."""
-
-    name: str
-    expr: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """``severity`` is ``page`` (now) or ``ticket`` (by day); the name is the runbook's anchor."""
-
-    name: str
-    expr: str
-    wait: str
-    severity: str
-    summary: str
-
-    @property
-    def anchor(self) -> str:
-        """The alert's place on the page that tells what to do."""
-        return self.name.lower()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Burn:
-    """So much of the budget, as a factor, in both of two windows."""
-
-    name: str
-    factor: float
-    long: str
-    short: str
-    wait: str
-    severity: str
-
-
-BURNS = (
-    Burn(name="FastBurn", factor=14.4, long="1h", short="5m", wait="2m", severity="page"),
-    Burn(name="SlowBurn", factor=6, long="6h", short="30m", wait="5m", severity="page"),
-    Burn(name="TicketBurn", factor=3, long="1d", short="2h", wait="15m", severity="ticket"),
-)
-WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d")
 
 AGE = "celery_guard:queue_age:seconds"
 OBJECTIVE = "celery_guard:queue_objective:seconds"
@@ -86,22 +40,21 @@ def records() -> list[Record]:
             Record(name=f"{LATE}:ratio_{window}", expr=f"avg_over_time({LATE}:bool[{window}])")
             for window in WINDOWS
         ),
+        *rules_counted.records(OBJECTIVE),
     ]
 
 
 def alerts(slo: float) -> list[Alert]:
     """All alerts, for queues that are to be in time for ``slo`` per cent of the time."""
-    return [*_burns(slo), *_TRENDS, *_FAULTS]
+    return [*_burns(slo), *_TRENDS, *_FAULTS, *rules_counted.alerts(slo)]
 
 
 def _burns(slo: float) -> Iterator[Alert]:
-    budget = 1 - slo / 100
     for burn in BURNS:
-        # Late all the time is 1; a threshold above that would never be passed.
-        least = f"{min(burn.factor * budget, 0.99):.4g}"
+        most = least(burn, slo)
         yield Alert(
             name=f"CeleryGuardQueueAge{burn.name}",
-            expr=f"{LATE}:ratio_{burn.long} > {least} and {LATE}:ratio_{burn.short} > {least}",
+            expr=f"{LATE}:ratio_{burn.long} > {most} and {LATE}:ratio_{burn.short} > {most}",
             wait=burn.wait,
             severity=burn.severity,
             summary=f"Queue {{{{ $labels.queue }}}} was late for more than {burn.factor:g} times "

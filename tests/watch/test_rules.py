@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from celery_guard.watch.alerting import Alert
 from celery_guard.watch.prometheus import GuardCollector
-from celery_guard.watch.rules import Alert, alerts, groups, records
+from celery_guard.watch.rules import alerts, groups, records
 from tests.kit.ground import ROOT
 
 PROMTOOL = shutil.which("promtool")
@@ -25,9 +26,44 @@ GOAL = 'celery_guard_queue_objective_seconds{queue="high"}'
 READY = 'celery_guard_queue_depth{queue="high",state="ready"}'
 COME = 'celery_guard_queue_arrivals_per_second{queue="high"}'
 GO = 'celery_guard_queue_completions_total{queue="high"}'
+NAMED = {"queue": "high", "task": "shop.pay", "dependency": "bank"}
 SEEN = "celery_guard_snapshot_timestamp_seconds"
 ALIVE = {SEEN: "0+30x400", "celery_guard_collector_up": "1x400"}
 STEADY = {AGE: "3 1 5 2 4 0 6 2 1 3" + " 2" * 390, GOAL: "60x400", READY: "10x400", GO: "0+60x400"}
+
+
+ENDINGS = {"counter": ("", "_total"), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def attempts(outcome: str) -> str:
+    return f'celery_guard_job_attempts_total{{queue="high",task="shop.pay",outcome="{outcome}"}}'
+
+
+def starts(late: int, *, most: int = 10) -> dict[str, str]:
+    """Ten starts in half a minute, so many of them past the objective of ten seconds."""
+    waits = 'celery_guard_job_queue_time_seconds_{}{{queue="high"{}}}'
+    in_time = most - late
+    return {
+        GOAL: "10x150",
+        waits.format("bucket", ',le="5.0"'): f"0+{in_time / 2:g}x150",
+        waits.format("bucket", ',le="10.0"'): f"0+{in_time}x150",
+        waits.format("bucket", ',le="+Inf"'): f"0+{most}x150",
+        waits.format("count", ""): f"0+{most}x150",
+        SEEN: "0+30x150",
+        "celery_guard_collector_up": "1x150",
+    }
+
+
+def decisions(decision: str, reason: str) -> str:
+    told = f'queue="high",decision="{decision}",reason="{reason}"'
+    return f"celery_guard_admission_decisions_total{{{told}}}"
+
+
+DUPLICATE = 'celery_guard_duplicates_suppressed_total{task="shop.pay",stage="execute"}'
+REPEATED = 'celery_guard_duplicates_suppressed_total{task="shop.pay",stage="enqueue"}'
+LOST = 'celery_guard_leases_lost_total{task="shop.pay"}'
+RESCUED = 'celery_guard_leases_rescued_total{task="shop.pay"}'
+BREAKER = 'celery_guard_breaker_state{dependency="bank",state="%s"}'
 
 
 def printed(*options: str) -> str:
@@ -39,9 +75,7 @@ def test_every_metric_that_a_rule_names_is_exported() -> None:
     """And every recorded series that is used is recorded."""
     names = set()
     for family in GuardCollector().describe():
-        names |= (
-            {family.name, f"{family.name}_total"} if family.type == "counter" else {family.name}
-        )
+        names |= {family.name + end for end in ENDINGS.get(family.type, ("",))}
     text = " ".join(rule.expr for rules in groups(99).values() for rule in rules)
     assert set(re.findall(r"\bcelery_guard_[a-z_]+", text)) <= names
     used = set(re.findall(r"\bcelery_guard:[a-z_:0-9]+", text))
@@ -98,10 +132,10 @@ def run(where: Path, *command: str) -> None:
 def expected(name: str, *, fires: bool) -> list[dict[str, Any]]:
     """What promtool compares with: labels and annotations, whole."""
     alert: Alert = next(alert for alert in alerts(99) if alert.name == name)
-    labels = {"severity": alert.severity}
-    if "$labels.queue" in alert.summary:
-        labels["queue"] = "high"
-    annotations = {"summary": alert.summary.replace("{{ $labels.queue }}", "high")}
+    told = re.findall(r"{{ \$labels\.(\w+) }}", alert.summary)
+    labels = {"severity": alert.severity, **{label: NAMED[label] for label in told}}
+    summary = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: NAMED[found[1]], alert.summary)
+    annotations = {"summary": summary}
     return [{"exp_labels": labels, "exp_annotations": annotations}] if fires else []
 
 
@@ -188,6 +222,130 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         },
         {"CeleryGuardScaleLimited": "30m"},
         {"CeleryGuardScaleLimited": "10m"},
+    ),
+}
+CASES |= {
+    "one start of five is late, and the oldest job never is": (
+        starts(late=2),
+        {
+            "CeleryGuardQueueTimeFastBurn": "70m",
+            "CeleryGuardQueueTimeSlowBurn": "70m",
+            "CeleryGuardQueueTimeTicketBurn": "70m",
+        },
+        {"CeleryGuardQueueAgeFastBurn": "70m", "CeleryGuardQueueAgeTicketBurn": "70m"},
+    ),
+    "starts in time, as many as one likes": (
+        starts(late=0),
+        {},
+        {f"CeleryGuardQueueTime{name}Burn": "70m" for name in ("Fast", "Slow", "Ticket")},
+    ),
+    "a few starts at night, all of them late": (
+        {
+            **starts(late=0),
+            **{name: "0x90 0+1x30 30x30" for name in starts(late=0) if "+Inf" in name},
+            **{name: "0x90 0+1x30 30x30" for name in starts(late=0) if "_count" in name},
+            **{name: "0x150" for name in starts(late=0) if re.search(r'le="\d', name)},
+        },
+        {},
+        {f"CeleryGuardQueueTime{name}Burn": "61m" for name in ("Fast", "Slow", "Ticket")},
+    ),
+    "an objective of half a second has a bound too": (
+        {
+            **{name.replace('"10.0"', '"0.5"'): v for name, v in starts(late=2).items()},
+            GOAL: "0.5x150",
+        },
+        {"CeleryGuardQueueTimeFastBurn": "70m"},
+        {},
+    ),
+    "a fifth of the attempts fail": (
+        {attempts("succeeded"): "0+8x80", attempts("retry"): "0+2x80", **ALIVE},
+        {"CeleryGuardAttemptErrors": "25m"},
+        {},
+    ),
+    "attempts are put off, and one of many fails": (
+        {
+            attempts("succeeded"): "0+96x80",
+            attempts("snooze"): "0+90x80",
+            attempts("dead"): "0+4x80",
+            **ALIVE,
+        },
+        {},
+        {"CeleryGuardAttemptErrors": "25m"},
+    ),
+    "three attempts fail in a quiet hour, three messages come twice, three requests find no room": (
+        dict.fromkeys(
+            (attempts("failed"), DUPLICATE, decisions("refuse", "depth")), "0x40 1x5 2x5 3x30"
+        )
+        | ALIVE,
+        {},
+        dict.fromkeys(
+            ("CeleryGuardAttemptErrors", "CeleryGuardDuplicates", "CeleryGuardAdmissionRefused"),
+            "27m",
+        ),
+    ),
+    "the first lease that was ever lost": (
+        {LOST: "_x40 1x80", **ALIVE},
+        {"CeleryGuardLeasesLost": "25m"},
+        {"CeleryGuardLeasesLost": "40m", "CeleryGuardRescues": "25m"},
+    ),
+    "a new Prometheus meets old numbers": (
+        {LOST: "70x80", RESCUED: "90x80", **ALIVE},
+        {},
+        {"CeleryGuardLeasesLost": "5m", "CeleryGuardRescues": "5m"},
+    ),
+    "a new web process tells the old numbers": (
+        {
+            LOST.replace("}", ',instance="1"}'): "70x20 stale",
+            LOST.replace("}", ',instance="2"}'): "_x20 70x60",
+            **ALIVE,
+        },
+        {},
+        {"CeleryGuardLeasesLost": "20m"},
+    ),
+    "many jobs are rescued": (
+        {RESCUED: "3x40 9x40", **ALIVE},
+        {"CeleryGuardRescues": "22m"},
+        {"CeleryGuardRescues": "18m", "CeleryGuardLeasesLost": "22m"},
+    ),
+    "every message is a second one": (
+        {DUPLICATE: "0+5x80", **ALIVE},
+        {"CeleryGuardDuplicates": "25m"},
+        {},
+    ),
+    "callers repeat themselves, and of many messages a few come twice": (
+        {
+            REPEATED: "0+50x80",
+            DUPLICATE: "0+2x80",
+            attempts("succeeded"): "0+98x80",
+            **ALIVE,
+        },
+        {},
+        {"CeleryGuardDuplicates": "25m"},
+    ),
+    "a third of the requests find no room": (
+        {decisions("accept", ""): "0+6x80", decisions("refuse", "depth"): "0+3x80", **ALIVE},
+        {"CeleryGuardAdmissionRefused": "25m"},
+        {},
+    ),
+    "a tenant and an operator turn requests away": (
+        {
+            decisions("accept", ""): "0+6x80",
+            decisions("refuse", "switch"): "0+60x80",
+            decisions("refuse", "tenant_rate"): "0+60x80",
+            **ALIVE,
+        },
+        {},
+        {"CeleryGuardAdmissionRefused": "25m"},
+    ),
+    "a breaker stays open": (
+        {
+            BREAKER % "closed": "1x10 0x60",
+            BREAKER % "open": "0x10 1x9 0x9 1x40",
+            BREAKER % "half_open": "0x20 1x9 0x40",
+            **ALIVE,
+        },
+        {"CeleryGuardBreakerOpen": "17m"},
+        {"CeleryGuardBreakerOpen": "12m"},
     ),
 }
 

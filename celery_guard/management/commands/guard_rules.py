@@ -8,8 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from celery_guard.watch.alerting import Alert, Record
 from celery_guard.watch.grafana import grafana
-from celery_guard.watch.rules import Alert, Record, groups
+from celery_guard.watch.rules import groups
 
 
 class Command(BaseCommand):
