@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.steering.models import Action, Switch
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.relay.limits.models import LimitChange
 from celery_guard.watch.models import LaneSnapshot
 
 
@@ -22,7 +23,8 @@ class LaneView:
     ``stuck_for`` is how long the relay has left what it could have sent. ``dead_letters`` is
     None while it is not known; with ``capped`` the counts are "at least". ``service_rate`` is None
     until a job has ended, ``desired_workers`` and its like before the first advice. ``paused``: a
-    switch holds the whole lane, so nobody expects the relay to send.
+    switch holds the whole lane, so nobody expects the relay to send. ``limited``: somebody has set
+    some dependency's limits at run time.
     """
 
     name: str
@@ -51,6 +53,7 @@ class LaneView:
     taken_at: datetime
     snapshot_age: float
     paused: bool = False
+    limited: bool = False
 
     @property
     def read_at(self) -> datetime:
@@ -82,11 +85,16 @@ def stale_after() -> float:
 def read_lanes(using: str) -> list[LaneView]:
     """All measured lanes of the ledger on ``using``: those of the settings first, in their order."""
     rows = LaneSnapshot.objects.using(using).annotate(
-        read_at=DatabaseNow(), paused=Exists(closing())
+        read_at=DatabaseNow(),
+        paused=Exists(closing()),
+        limited=Exists(LimitChange.objects.in_force()),
     )
     order = {name: place for place, name in enumerate(guard_settings().lanes)}
     found = sorted(rows, key=lambda row: (order.get(row.lane, len(order)), row.lane))
-    return [_view(row, row.read_at, row.paused) for row in found]
+    return [
+        dataclasses.replace(_view(row, row.read_at, row.paused), limited=row.limited)
+        for row in found
+    ]
 
 
 def closing() -> QuerySet[Switch]:

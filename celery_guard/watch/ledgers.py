@@ -32,7 +32,7 @@ _ADDED = (
     "completions",
     "completions_total",
 )
-_WORST = ("capped", "age", "stuck_for", "snapshot_age", "paused")
+_WORST = ("capped", "age", "stuck_for", "snapshot_age", "paused", "limited")
 
 
 def together(one: LaneView, other: LaneView) -> LaneView:

@@ -52,13 +52,19 @@ def undecided() -> Q:
 
 
 def dashboard(request: HttpRequest) -> dict[str, Any]:
-    """What the page shows to this operator, in six queries for each ledger at most."""
+    """What the page shows to this operator, in six queries for each ledger at most.
+
+    One more while somebody has set limits.
+    """
     using, user = guard_settings().using, request.user
     shown: dict[str, Any] = {"width": WIDTH, "height": HEIGHT}
     if user.has_perm("celery_guard.view_lanesnapshot"):
         shown.update(_lanes(using))
         shown["paused"] = in_force([using])
-        shown["changed"] = limits_now(set_only=True) if guard_settings().dependencies else []
+        cards = shown["cards"]
+        limited = any(card.lane.limited for card in cards)
+        # Without a snapshot nothing is known of it yet.
+        shown["changed"] = limits_now(set_only=True) if limited or not cards else []
     if user.has_perm("celery_guard.view_attempt"):
         shown["failures"] = groups(using)
         shown["may_replay"] = user.has_perm("celery_guard.replay_job")
