@@ -21,8 +21,8 @@ from django.utils import timezone
 
 from celery_guard.conf import guard_settings, sound_settings
 from celery_guard.enqueue.bulk import at_once
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import UNKEYED
-from celery_guard.enqueue.publish import in_event_loop
 from celery_guard.enqueue.task_framework import (
     DEFAULT_TASK_QUEUE_NAME,
     AnyResult,

@@ -1,7 +1,7 @@
 """The door to the tables of all rooms, one migration history."""
 
 from celery_guard.enqueue.admission.models import Gate, Reservation
-from celery_guard.enqueue.rollout.models import Fallback, Mismatch, TaskMode
+from celery_guard.enqueue.rollout.models import Fallback, Mismatch, Observed, TaskMode
 from celery_guard.enqueue.steering.models import Switch
 from celery_guard.jobs.models import Attempt, Job
 from celery_guard.outbox.models import OutboxMessage
@@ -26,6 +26,7 @@ __all__ = [
     "LimitChange",
     "LimitHold",
     "Mismatch",
+    "Observed",
     "OutboxMessage",
     "Replay",
     "ReplayItem",

@@ -12,13 +12,13 @@ from kombu.utils.uuid import uuid
 from celery_guard.conf import Mode, guard_settings
 from celery_guard.enqueue.admission.overload import on_terms
 from celery_guard.enqueue.binding import Shape
-from celery_guard.enqueue.call import Call, calling, checked_schedule
+from celery_guard.enqueue.call import Call, calling, checked_schedule, in_event_loop
 from celery_guard.enqueue.coalescing import mark_of
 from celery_guard.enqueue.declaration import OPTIONS, Declaration, declare
 from celery_guard.enqueue.faithful import check_faithful
 from celery_guard.enqueue.handle import JobHandle
 from celery_guard.enqueue.install import install
-from celery_guard.enqueue.publish import in_event_loop, place
+from celery_guard.enqueue.publish import place
 from celery_guard.enqueue.rollout.comparing import ask_for_comparison
 from celery_guard.enqueue.rollout.mode import choose
 from celery_guard.enqueue.template import Template, placed, template_of
@@ -158,7 +158,8 @@ class GuardedTask(_Task):
         Under ``on``, and for the keys that ``canary`` selects, it is :meth:`delay`. Else the body
         runs here and now, as if called as a function: the handle has its ``result``, and what it
         raises is raised. Under ``compare`` it then runs once more in a worker, in a transaction
-        that is rolled back, and a different result is kept as a mismatch.
+        that is rolled back, and a different result is kept as a mismatch. Under ``observe`` it is
+        counted what the guard would have done.
 
         While the broker is away, a job of a task that says ``fallback=True`` is run here too,
         within the bounds of the settings ``rollout.fallback.*``. What its body raises is in the

@@ -12,6 +12,7 @@ class Mode(enum.StrEnum):
     """How much of the guard the calls of a task get."""
 
     OFF = "off"
+    OBSERVE = "observe"
     COMPARE = "compare"
     CANARY = "canary"
     ON = "on"
@@ -50,7 +51,7 @@ def parse_stage(value: object) -> Stage:
         return Stage(mode=Mode.CANARY, percent=percent)
     if text in set(Mode) - {Mode.CANARY}:
         return Stage(mode=Mode(text))
-    raise ValueError(f'must be "off", "compare", "canary:10" or "on"{_meant(text)}')
+    raise ValueError(f'must be "off", "observe", "compare", "canary:10" or "on"{_meant(text)}')
 
 
 def _meant(text: str) -> str:

@@ -42,7 +42,7 @@ class Rollout:
     """Which tasks are guarded, and by how much; what is set at run time wins."""
 
     default: Stage = dataclasses.field(default=ON, metadata=_checked("stage"))
-    """The mode of every task that ``modes`` does not name: ``"off"``, ``"compare"``, ``"canary:10"`` (percent of the keys) or ``"on"``."""
+    """The mode of every task that ``modes`` does not name: ``"off"``, ``"observe"``, ``"compare"``, ``"canary:10"`` (percent of the keys) or ``"on"``."""
     modes: Mapping[str, Stage] = dataclasses.field(
         default_factory=dict, metadata=_checked("stages")
     )

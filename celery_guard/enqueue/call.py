@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import numbers
@@ -119,3 +120,12 @@ def _instant(name: str, value: object, faults: list[str]) -> None:
         instant(value)  # type: ignore[arg-type]
     except BadSchedule as error:
         faults.append(f"{name} {error}")
+
+
+def in_event_loop() -> bool:
+    """Whether this thread runs an event loop, where Django allows no database work."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -23,14 +23,10 @@ from celery.canvas import (  # type: ignore[attr-defined]
 from kombu.utils import json
 
 from celery_guard.enqueue.bulk import batch
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.faithful import check_faithful
 from celery_guard.enqueue.install import installed, quiet, quietly
-from celery_guard.enqueue.publish import (
-    check_steps,
-    guarded_task_called,
-    in_event_loop,
-    will_be_kept,
-)
+from celery_guard.enqueue.publish import check_steps, guarded_task_called, will_be_kept
 from celery_guard.enqueue.request import identity_of
 from celery_guard.errors import NotSerializable
 

@@ -15,10 +15,9 @@ from celery import Celery, Signature
 from celery_guard.conf import Mode
 from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.bulk import Batch, batch, running_batch
-from celery_guard.enqueue.call import Call
+from celery_guard.enqueue.call import Call, in_event_loop
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.faithful import check_faithful
-from celery_guard.enqueue.publish import in_event_loop
 from celery_guard.enqueue.request import in_user_transaction
 from celery_guard.enqueue.rollout.reading import stage_of
 from celery_guard.enqueue.steering.reading import switches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ from celery import Celery
 
 from celery_guard.conf import Mode, guard_settings
 from celery_guard.enqueue.bulk import running_batch
-from celery_guard.enqueue.call import Call, calling, running_call
+from celery_guard.enqueue.call import Call, calling, in_event_loop, running_call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.faithful import check_faithful, signatures_in
 from celery_guard.enqueue.request import (
@@ -21,6 +20,7 @@ from celery_guard.enqueue.request import (
     in_user_transaction,
 )
 from celery_guard.enqueue.rollout.mode import choose, decide, gone
+from celery_guard.enqueue.rollout.observing import saw_call
 from celery_guard.enqueue.rollout.reading import stage_of
 from celery_guard.outbox.capture import (
     Captured,
@@ -41,6 +41,9 @@ def guarded_sender(app: Celery, sender: Sender) -> Sender:
         args, kwargs, steps = message.body
         check_steps(app, steps)
         task, mode = _guarded(app, name, message)
+        if mode is Mode.OBSERVE and not in_event_loop():
+            seen = cast(Guarded, guarded_task_called(app, name))
+            saw_call(seen, message.headers["id"], args, kwargs, queue=options.get("queue"))
         if task is not None:
             serializer = options.get("serializer") or app.conf.task_serializer
             check_faithful(name, args, kwargs, serializer)
@@ -113,15 +116,6 @@ def guarded_task_called(app: Celery, name: str) -> Guarded | None:
     # The registry itself: ``app.tasks`` would finalise an app that only sends by name.
     task = app._tasks.get(name)  # type: ignore[attr-defined]
     return cast(Guarded, task) if getattr(task, "guard", None) is not None else None
-
-
-def in_event_loop() -> bool:
-    """Whether this thread runs an event loop, where Django allows no database work."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def plain_alias(app: Celery, name: str, kwargs: Mapping[str, Any]) -> str | None:

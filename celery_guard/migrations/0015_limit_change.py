@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('celery_guard', '0014_fallback'),
+        ('celery_guard', '0014_fallback_observe'),
     ]
 
     operations = [

@@ -23,7 +23,7 @@ from django.db.models import (
 
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.gate import remove_idle
-from celery_guard.enqueue.rollout.bounds import forget_old
+from celery_guard.enqueue.rollout import bounds, observing
 from celery_guard.events import emit
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.models import Attempt, Job
@@ -61,7 +61,8 @@ def purge_a_little(using: str) -> None:
     place = Duty.objects.using(using).filter(name="purge")
     cursor = place.values_list("cursor", flat=True).first() or 0
     remove_idle(using)
-    forget_old(using)
+    bounds.forget_old(using)
+    observing.forget_old(using)
     cursor, purged = walk(using, cursor, until=time.monotonic() + SPEND)
     place.update(cursor=cursor)
     if purged != Purged():

@@ -24,8 +24,8 @@ from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.known import is_known
 from celery_guard.enqueue.admission.retry_after import spread
 from celery_guard.enqueue.bulk import running_batch
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.handle import JobHandle
-from celery_guard.enqueue.publish import in_event_loop
 from celery_guard.enqueue.request import identity_of, in_user_transaction
 from celery_guard.enqueue.rollout import bounds
 from celery_guard.enqueue.rollout.bounds import Spent

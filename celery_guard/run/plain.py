@@ -14,6 +14,7 @@ from kombu.utils import json as kombu_json
 from celery_guard.enqueue.context import in_context
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
+from celery_guard.enqueue.rollout.observing import observed_run
 from celery_guard.jobs.adding import public_id_of
 from celery_guard.run.current import provider_key, running_for
 from celery_guard.settle.perform import Sending, decoded
@@ -91,6 +92,14 @@ def run_here(
 ) -> tuple[Any, Mapping[str, str]]:
     """Run the body in the caller; what it returned, and what its effects were answered."""
     job = PlainJob(task, args, kwargs)
+    # It was never a message, but would have been a job.
+    with observed_run(task, str(uuid.uuid4()), args, kwargs):
+        return _run_here(task, job, args, kwargs)
+
+
+def _run_here(
+    task: Guarded, job: PlainJob, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, Mapping[str, str]]:
     cast(Any, task).push_request(args=args, kwargs=kwargs)
     try:
         with running_for(None, job):
@@ -102,5 +111,9 @@ def run_here(
 def run_plainly(task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run the body for the message in hand as Celery would run a plain task's."""
     request = cast(Any, task).request
-    with running_for(None, PlainJob(task, args, kwargs)), in_context(request):
+    with (
+        observed_run(task, request.id, args, kwargs),
+        running_for(None, PlainJob(task, args, kwargs)),
+        in_context(request),
+    ):
         return task.run(*args, **kwargs)

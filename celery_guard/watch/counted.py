@@ -112,6 +112,23 @@ COUNTED = (
         },
     ),
     Counted(
+        name="observed_decisions",
+        help="Calls under the mode observe, by what the guard would have done with them and why.",
+        labels=("queue", "task", "decision", "reason"),
+        by={
+            "enqueue.observed": lambda facts: (
+                *(facts["lane"], facts["task"]),
+                *(facts["decision"], facts["reason"]),
+            )
+        },
+    ),
+    Counted(
+        name="mismatches",
+        help="Runs beside the site's own that came to something else.",
+        labels=("task",),
+        by={"run.compared": lambda facts: (facts["task"],) if facts["difference"] else None},
+    ),
+    Counted(
         name="duplicates_suppressed",
         help="Second calls under a key, and second deliveries of a message, that made no second run.",
         labels=("task", "stage"),

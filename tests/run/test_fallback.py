@@ -43,6 +43,7 @@ from tests.run.served import (
     served_badly,
     served_in_steps,
 )
+from tests.run.tasks import told_of_error
 
 pytestmark = [*on_database, pytest.mark.mariadb, pytest.mark.usefixtures("scratch")]
 
@@ -127,6 +128,11 @@ def test_whoever_waits_is_told_by_a_worker(bound: Bound) -> None:
     job.refresh_from_db()
     assert job.answered_at is not None
     assert traces("served") == ["a"]
+    served_badly.apply_async(("b", "unknown"), link_error=told_of_error.s())
+    job = job_of(served_badly.submit("b", "unknown"))
+    assert (job.state, traces("errback")) == ("failed", [])
+    assert state_of(receive(message_of(job))) == "FAILURE"
+    assert traces("errback") != []
 
 
 def test_what_is_not_known_does_not_count(bound: Bound) -> None:
@@ -245,7 +251,8 @@ def test_a_request_waits_for_its_time_only(bound: Bound) -> None:
     broker_is_away()
     with told() as heard:
         handle = served.submit("slow")
-    assert (handle.ready(), handle.state) == (False, "STARTED")
+    assert not handle.ready()
+    wait_for(lambda: handle.state == "STARTED", what="the body to begin")
     assert "run.fallback_slow" in [event.name for event in heard]
     open_gate("slow")
     wait_for(handle.ready, what="the body to end")
@@ -255,13 +262,16 @@ def test_a_request_waits_for_its_time_only(bound: Bound) -> None:
 @pytest.mark.bar
 def test_a_body_past_its_lease_has_lost_the_job(bound: Bound) -> None:
     """No heartbeat keeps it up: a worker runs the job, and what the late body wrote is void."""
-    bound(time=0.1, lease=0.2)
+    bound(time=0.1, lease=0.2, concurrency=1)
     broker_is_away()
     job = job_of(served.submit("slow"))
     wait_for(
         lambda: Job.objects.filter(lease_until__lt=in_seconds(0)).exists(), what="the lease's end"
     )
     rescue("default")
+    with pytest.raises(AdmissionRefused):
+        # Its slot is free, and yet it is at work in this process.
+        served.submit("another")
     open_gate("slow")
     assert state_of(deliver(job)) == "SUCCESS"
     wait_for(lambda: fallback._seats._taken == 0, what="the late body to end")

@@ -21,11 +21,17 @@ from celery_guard.enqueue.admission.known import is_known
 from celery_guard.enqueue.admission.limits import is_limited
 from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.enqueue.admission.places import Place
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
+from celery_guard.enqueue.rollout.mode import choose
+from celery_guard.enqueue.steering.reading import switches
 from celery_guard.enqueue.steering.refusing import SWITCH, limit_of, refusal, retry_later
 from celery_guard.errors import AdmissionRefused
 from celery_guard.events import emit
+
+PLAIN = "plain"
+"""The reason of an acceptance under a mode that makes no job of the call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ def admit(
     Call it before the transaction. The place is committed at once, kept for ``admission.hold``
     seconds (30), and taken by the next enqueue of ``task`` for the same tenant in this thread or
     request. Where no limit is set the answer is yes and costs no query. A call whose job is
-    already there is never refused.
+    already there is never refused, and neither is one that its task's mode makes a plain one.
 
     :param tenant: counts for this tenant instead of the one the task's template gives.
     :param max_wait: seconds after which nobody needs the job any more: refused when the
@@ -99,6 +105,13 @@ def admit(
         raise ValueError(f"max_wait must be above 0 seconds, not {max_wait!r}")
     identity = identity_of(guarded, args, kwargs or {})
     counted = identity["tenant"] if tenant is None else tenant
+    if (
+        _may_refuse(guarded, counted, max_wait)
+        and not choose(guarded, args, kwargs or {}, blind=in_event_loop()).guards
+    ):
+        # Its call will be a plain one, which takes no place and is refused by nobody.
+        lane = guard_settings().lane(guarded.guard.lane)
+        return _admission(Decision(action="accept", lane=lane, reason=PLAIN), None)
     decision = _decide(guarded, identity, counted, max_wait)
     if decision.action != "refuse":
         return _granted(guarded, identity["tenant"], decision, max_wait)
@@ -118,6 +131,13 @@ def _guarded(task: Any) -> Guarded:
     if getattr(task, "guard", None) is None:
         raise TypeError(f"admit takes a guarded task, not {task!r}")
     return cast(Guarded, task)
+
+
+def _may_refuse(task: Guarded, tenant: str, max_wait: float | None) -> bool:
+    settings = guard_settings()
+    lane = settings.lane(task.guard.lane)
+    limited = max_wait is not None or is_limited(settings, lane, tenant)
+    return limited or bool(switches(task.guard.alias).refusals)
 
 
 def _decide(

@@ -1,4 +1,4 @@
-"""The tables of the rollout: the stages set at run time, and the mismatches that compare found."""
+"""The tables of the rollout: stages set at run time, mismatches, fallbacks, what was observed."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class TaskMode(Terms):
 
 class Mismatch(models.Model):
     """One way in which runs beside the site's own ended differently; counted, the last one kept.
+
+    Or, under ``observe``, in which the guard would have treated a call differently.
 
     ``difference`` names what differed, and ``example`` says more of it for the last one: places and
     kinds, never the values, which may be anybody's data. ``settled_at`` is when somebody said that it is dealt with: the next one
@@ -106,3 +108,37 @@ class Fallback(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task} on {self.host}"
+
+
+class Observed(models.Model):
+    """One call of a plain task under the mode ``observe``, remembered for a day.
+
+    What the guard would have done with a call is judged by those that came before it: whether they
+    have the same key, whether they had begun and ended. Only what it would have ``taken`` counts: a call
+    that it refuses makes no job. ``public_id`` is that of the call's task id.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    public_id = models.UUIDField(unique=True)
+    task = models.CharField(max_length=255)
+    lane = models.CharField(max_length=64)
+    tenant = models.CharField(max_length=255, blank=True, default="")
+    dependency = models.CharField(max_length=64, blank=True, default="")
+    key = models.CharField(max_length=255, null=True)
+    coalesce_key = models.CharField(max_length=255, null=True)
+    fingerprint = models.CharField(max_length=32, blank=True, default="")
+    taken = models.BooleanField(default=True)
+    asked_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        app_label = "celery_guard"
+        indexes: ClassVar = [
+            models.Index(fields=["task", "key"], name="celery_guard_observed_key"),
+            models.Index(fields=["task", "coalesce_key"], name="celery_guard_observed_coalesce"),
+            models.Index(fields=["lane", "ended_at"], name="celery_guard_observed_lane"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.public_id}"

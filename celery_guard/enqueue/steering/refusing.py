@@ -10,8 +10,8 @@ from celery import current_task
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.known import is_known
 from celery_guard.enqueue.admission.retry_after import spread
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
-from celery_guard.enqueue.publish import in_event_loop
 from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.steering.reading import switches
 from celery_guard.errors import AdmissionRefused

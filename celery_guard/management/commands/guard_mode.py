@@ -29,7 +29,7 @@ class Command(BaseCommand):
         """The options."""
         parser.add_argument("task", nargs="?", default="", help="the task, by its full name")
         parser.add_argument(
-            "mode", nargs="?", default="", help="off, compare, canary:10 (per cent) or on"
+            "mode", nargs="?", default="", help="off, observe, compare, canary:10 (per cent) or on"
         )
         add_terms(parser, what="the mode", times="2h, 7d, at most 90d")
         parser.add_argument("--end", action="store_true", help="let the settings count again")
@@ -87,7 +87,7 @@ def _faults(app: Celery, options: dict[str, Any]) -> Iterator[str]:
             yield "name a mode or --end, not both"
         return
     if not options["mode"]:
-        yield 'name the mode: "off", "compare", "canary:10" or "on"'
+        yield 'name the mode: "off", "observe", "compare", "canary:10" or "on"'
     elif task is not None:
         yield from stage_faults(task, options["mode"])
     yield from terms_faults(options)

@@ -32,7 +32,7 @@ class ModeForm(forms.Form):
     stage = forms.CharField(
         label=gettext_lazy("Mode"),
         max_length=16,
-        help_text=gettext_lazy("off, compare, canary:10 (per cent of the keys) or on"),
+        help_text=gettext_lazy("off, observe, compare, canary:10 (per cent of the keys) or on"),
     )
     seconds = forms.TypedChoiceField(label=gettext_lazy("For"), choices=TIMES, coerce=int)
     reason = forms.CharField(label=gettext_lazy("Why"), max_length=500)

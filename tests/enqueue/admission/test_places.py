@@ -10,12 +10,14 @@ from django.db import transaction
 from celery_guard import AdmissionRefused, admit, batch, enqueue_many
 from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.admission.models import Reservation
+from celery_guard.enqueue.rollout import reading as modes
 from celery_guard.events import Event, receive
 from celery_guard.jobs.models import Job
 from tests.enqueue.admission.asking import granted
 from tests.enqueue.admission.conftest import Limit
 from tests.enqueue.admission.lanes import measure
 from tests.enqueue.admission.tasks import of_shop, once, urgent, work
+from tests.enqueue.rollout.stages import set_to
 from tests.enqueue.rows import celery_settings
 from tests.enqueue.sessions import apart, undone
 from tests.enqueue.tasks import app
@@ -228,3 +230,20 @@ def test_the_terms_of_a_forgotten_place_end_with_it() -> None:
         admit(work, max_wait=5)
         held[0].forget_at = time.monotonic()
         assert work.delay().job.expires_at is None
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "canary:0.0001"])
+def test_a_plain_call_takes_no_place(limit: Limit, mode: str) -> None:
+    """What makes no job takes no room, and is refused by neither a full lane nor a deadline."""
+    limit(medium={"depth": 1})
+    try:
+        set_to(once, mode)
+        for _ in range(3):
+            admission = admit(once, ("a",), max_wait=5)
+            assert (admission.action, admission.reason) == ("accept", "plain")
+        assert kept() == 0
+        set_to(once, "on")
+        assert admit(once, ("a",)).granted
+        assert not granted(work)
+    finally:
+        modes.forget()
