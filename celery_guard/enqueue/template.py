@@ -24,28 +24,36 @@ from kombu.utils.json import JSONEncoder
 
 from celery_guard.conf import Settings, guard_settings
 from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.texts import EMBED, Texts, short_texts
 from celery_guard.errors import NotSerializable
 from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
 
 _ID, _ARGS, _KWARGS, _ORIGIN, _REPLY = _TEXTS = tuple(f"<guard {n} hole>" for n in "iakor")
+_MOST_FORMS = 100
 # These are no text, or not always: their quotes belong to the hole.
-_OWN = (_ID, _ARGS, _KWARGS)
-_MOST_THREADS = 100
 _ROOT, _GROUP, _INDEX = _VALUES = tuple(f"<guard {n} hole>" for n in "tgx")
 _SPLIT = re.compile("(" + "|".join([*_TEXTS, *(f'"{name}"' for name in _VALUES)]) + ")")
 PLACES = frozenset({"root_id", "group_id", "group_index", "reply_to", "add_to_parent", "chord"})
 """Options that a group gives its members."""
-_EMBED = ', {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
 _BEFORE, _AFTER, _SENT = (
     signals.before_task_publish,
     signals.after_task_publish,
     signals.task_sent,
 )
-_SHORT = 100
-_LARGE = 10**18
-_PLAIN_TEXT = re.compile(r"[ !#-&(-\[\]-~]*")
 _NOWHERE: Mapping[str, Any] = MappingProxyType({})
 _encode = JSONEncoder().encode
+
+
+_IN_PYTHON = {_ID: "%(id)s", _ARGS: "%(args)s", _KWARGS: "%(kwargs)s", _INDEX: "%(place)s"}
+_IN_DATABASE = {_ID: "%1$s", _ARGS: "%2$s", _KWARGS: "%3$s", _INDEX: "%4$s"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """An envelope with places for a call's own values, as ``%`` and as PostgreSQL fills them."""
+
+    python: str
+    database: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,8 +61,8 @@ class Template:
     """One task's message: ``form`` takes the values of ``holes`` in their order.
 
     ``settings``, and what the task says of its result and its expiry (``said``), are those that it
-    was made under: Celery asks the task at every call. ``lone`` keeps the forms of calls outside a
-    group, one for each process and thread, in which only ``_OWN`` are left open.
+    was made under: Celery asks the task at every call. ``forms`` keeps what calls of one process,
+    thread and group have in common, in which only their own values are left open.
     """
 
     model: Captured | None
@@ -62,7 +70,7 @@ class Template:
     holes: tuple[str, ...]
     settings: Settings
     said: tuple[object, object]
-    lone: dict[tuple[int, str], str] = dataclasses.field(default_factory=dict)
+    forms: dict[tuple[object, ...], Form] = dataclasses.field(default_factory=dict)
 
     def fill(
         self,
@@ -78,28 +86,29 @@ class Template:
         """
         model = self.model
         assert model is not None, "a template without a model fills nothing"
+        texts = short_texts(args, kwargs) or _texts(app, args, kwargs)
+        fills = {
+            "args": texts.args,
+            "kwargs": texts.kwargs,
+            "place": _literal(place.get("group_index")),
+        }
         public_id = None
         if task_id is None:
             # What is made here needs no escapes, and need not be read again.
             public_id = uuid.uuid4()
             task_id = quoted = str(public_id)
         else:
-            quoted = _quoted(task_id)
-        own = {
-            _ID: quoted,
-            _ARGS: _quoted(_repr(app, args)),
-            _KWARGS: _quoted(_repr(app, kwargs)),
-        }
+            fills["task_id"] = quoted = _quoted(task_id)
         group = place.get("group_id")
-        text = self._placed(app, own, task_id, place) if place else self._alone(app) % own
+        form = self._form(app, place)
         # By name: ``dataclasses.replace`` takes as long as all of the rest.
         return Captured(
             task=model.task,
             task_id=task_id,
             args=args,
             kwargs=kwargs,
-            body=_body(args, kwargs),
-            envelope_text=text,
+            body=texts.body,
+            envelope_text=form.python % (fills | {"id": quoted}),
             queue=model.queue,
             eta=model.eta,
             expires=model.expires,
@@ -107,39 +116,34 @@ class Template:
             awaited=model.awaited or bool(group),
             ignore_result=model.ignore_result,
             public_id=public_id,
+            form=form.database,
+            fills=fills,
         )
 
-    def _placed(
-        self, app: Celery, own: dict[str, str], task_id: str, place: Mapping[str, Any]
-    ) -> str:
-        values = own | {
-            _ORIGIN: _quoted(anon_nodename()),
-            _REPLY: _quoted(place.get("reply_to") or app.thread_oid),
-            _ROOT: _literal(place.get("root_id") or task_id),
-            _GROUP: _literal(place.get("group_id")),
-            _INDEX: _literal(place.get("group_index")),
-        }
-        return self.form % tuple([values[hole] for hole in self.holes])
-
-    def _alone(self, app: Celery) -> str:
-        # A form with names, which a call that stands in no group fills by three values.
-        where = (os.getpid(), app.thread_oid)
-        if (form := self.lone.get(where)) is None:
-            if len(self.lone) >= _MOST_THREADS:
-                self.lone.clear()
-            own = {hole: f"%({hole})s" for hole in _OWN}
-            values = {
-                **own,
-                _ORIGIN: _quoted(anon_nodename()).replace("%", "%%"),
-                _REPLY: _quoted(app.thread_oid).replace("%", "%%"),
-                _ROOT: f'"{own[_ID]}"',
-                _GROUP: "null",
-                _INDEX: "null",
-            }
-            # The form's own signs are doubled; going through ``%`` once would take that back.
-            form = self.form.replace("%%", "%%%%") % tuple([values[hole] for hole in self.holes])
-            self.lone[where] = form
+    def _form(self, app: Celery, place: Mapping[str, Any]) -> Form:
+        reply = place.get("reply_to") or app.thread_oid
+        where = (os.getpid(), reply, place.get("root_id") or None, place.get("group_id"))
+        if (form := self.forms.get(where)) is None:
+            if len(self.forms) >= _MOST_FORMS:
+                self.forms.clear()
+            form = self.forms[where] = self._made(*where[1:])
         return form
+
+    def _made(self, reply: str, root: str | None, group: str | None) -> Form:
+        common = {
+            _ORIGIN: _quoted(anon_nodename()),
+            _REPLY: _quoted(reply),
+            _ROOT: None if root is None else _literal(root),
+            _GROUP: _literal(group),
+        }
+        texts = []
+        for holes in (_IN_PYTHON, _IN_DATABASE):
+            # The form's own signs are doubled, and both ways of filling take that back once.
+            values = {name: text.replace("%", "%%") for name, text in common.items() if text}
+            values = {_ROOT: f'"{holes[_ID]}"', **values, **holes}
+            text = self.form.replace("%%", "%%%%") % tuple([values[hole] for hole in self.holes])
+            texts.append(text)
+        return Form(*texts)
 
 
 def placed(task_id: object, options: Mapping[str, Any]) -> bool:
@@ -234,31 +238,23 @@ def _model(task: Guarded, app: Celery) -> Captured | None:
     return kept[0] if kept[0].body == _body((), {}) else None
 
 
+def _texts(app: Celery, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Texts:
+    shown, named = _quoted(_repr(app, args)), _quoted(_repr(app, kwargs))
+    return Texts(args=shown, kwargs=named, body=_body(args, kwargs))
+
+
 def _body(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     try:
-        return (_encode([args, kwargs])[:-1] + _EMBED).encode()
+        return (_encode([args, kwargs])[:-1] + EMBED).encode()
     except (TypeError, ValueError) as error:
         raise NotSerializable(f"the arguments cannot be encoded: {error}") from error
 
 
 def _repr(app: Celery, value: Any) -> str:
-    # ``saferepr`` equals ``repr`` for short plain values, at twenty times the price.
-    items = [*value, *value.values()] if isinstance(value, dict) else value
-    if len(value) <= 8 and all(map(_short, items)):
-        return repr(value)
     amqp = app.amqp
     # Celery below 5.7 has no such setting, and goes three levels deep.
     levels = getattr(app.conf, "task_repr_maxlevels", 3)
     return str(saferepr(value, amqp.argsrepr_maxsize, maxlevels=levels))
-
-
-def _short(item: Any) -> bool:
-    kind = type(item)
-    if kind is int:
-        return abs(cast(int, item)) < _LARGE
-    if kind is str:
-        return len(item) < _SHORT and _PLAIN_TEXT.fullmatch(item) is not None
-    return item is None
 
 
 def _literal(value: str | int | None) -> str:

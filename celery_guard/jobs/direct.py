@@ -6,7 +6,7 @@ somebody would see the difference, because queries are logged or wrapped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -28,6 +28,19 @@ def returned(
         return row
     with connection.wrap_database_errors:
         return _cursor(connection).execute(statement, given).fetchone()
+
+
+def all_returned(
+    connection: BaseDatabaseWrapper, statement: str, given: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """All rows that ``statement`` returns."""
+    if connection.execute_wrappers or connection.queries_logged:
+        with connection.cursor() as seen:
+            seen.execute(statement, given)
+            rows: list[tuple[Any, ...]] = seen.fetchall()
+        return rows
+    with connection.wrap_database_errors:
+        return _cursor(connection).execute(statement, given).fetchall()
 
 
 def changed(connection: BaseDatabaseWrapper, statement: str, given: Sequence[Any]) -> int:

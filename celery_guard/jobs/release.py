@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from celery_guard.jobs import folding, release_held, release_portably, sharing
+from celery_guard.jobs import direct, folding, release_held, release_portably, sharing
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.jobs.following import Key
 from celery_guard.jobs.models import Job
@@ -30,7 +30,11 @@ EXPIRED = json.dumps(
 RESEND_CAP = 3600.0
 """Longest wait of one job between two sendings that no claim answered, in seconds."""
 
-
+# A function, because planning it took longer than running it: see release_1.sql.
+_RELEASE = (
+    "SELECT * FROM celery_guard_release_1(%(lane)s, %(owner)s, %(term)s::integer, "
+    "%(batch)s::integer, %(window)s::integer, %(alone)s, %(expired)s)"
+)
 ROUNDS = 5
 """Most looks of one release that only fold, and send nothing."""
 
@@ -44,6 +48,7 @@ def release(
     shares: Mapping[str, int] | None = None,
     nobodys: Stretch = HEAD_ONLY,
     steered: bool = False,
+    alone: bool = False,
 ) -> list[Sending]:
     """Mark the due jobs of a lane as sent, oldest first, and return them.
 
@@ -54,8 +59,10 @@ def release(
     :param shares: most rows of each tenant, instead of both; others get none;
         ``nobodys``: where those without a tenant are.
     :param steered: a hold touches the lane: what it covers is put aside instead of sent.
+    :param alone: only if no hold touches the lane and no tenant waits in it (where
+        :func:`sees_others`), so that whoever gives nothing else need not ask for them before.
     """
-    pick = release_held.release if steered else _pick
+    pick = _pick_alone if alone else release_held.release if steered else _pick
     for _ in range(ROUNDS):
         sendings, keys = pick(using, lead, batch, window, EXPIRED, shares, nobodys)
         if keys:
@@ -70,6 +77,17 @@ def release(
     return []
 
 
+def sees_others(using: str) -> bool:
+    """Whether a release on ``using`` can be asked for ``alone``: PostgreSQL's statement can."""
+    return connections[using].vendor == "postgresql"
+
+
+def _pick_alone(
+    using: str, lead: Lead, batch: int, window: int | None, *_: object
+) -> tuple[list[Sending], set[Key]]:
+    return _send(using, _RELEASE, lead, batch=batch, window=window, alone=True)
+
+
 def _pick(
     using: str,
     lead: Lead,
@@ -82,8 +100,9 @@ def _pick(
     if connections[using].vendor != "postgresql":
         return release_portably.release(using, lead, batch, window, expired, shares, nobodys)
     if shares is not None:
-        return _send(using, "release_shares", lead, **sharing.as_arrays(shares, nobodys))
-    return _send(using, "release", lead, batch=batch, window=window)
+        statement = _sql("release_shares") + _sql("mark")
+        return _send(using, statement, lead, **sharing.as_arrays(shares, nobodys))
+    return _send(using, _RELEASE, lead, batch=batch, window=window, alone=False)
 
 
 def _fold(using: str, lead: Lead, keys: set[Key], room: Counter[str] | None) -> list[Sending]:
@@ -134,19 +153,13 @@ def resend(using: str, lead: Lead, batch: int, grace: float) -> list[Sending]:
     """
     if connections[using].vendor != "postgresql":
         return release_portably.resend(using, lead, batch, grace, RESEND_CAP, EXPIRED)
-    return _send(using, "resend", lead, batch=batch, grace=grace, cap=RESEND_CAP)[0]
+    statement = _sql("resend") + _sql("mark")
+    return _send(using, statement, lead, batch=batch, grace=grace, cap=RESEND_CAP)[0]
 
 
 def _send(using: str, statement: str, lead: Lead, **given: Any) -> tuple[list[Sending], set[Key]]:
-    with connections[using].cursor() as cursor:
-        mine: dict[str, Any] = {
-            "lane": lead.lane,
-            "owner": lead.owner,
-            "term": lead.term,
-            "expired": EXPIRED,
-        }
-        cursor.execute(_sql(statement) + _sql("mark"), {**mine, **given})
-        rows = cursor.fetchall()
+    mine = {"lane": lead.lane, "owner": lead.owner, "term": lead.term, "expired": EXPIRED}
+    rows = direct.all_returned(connections[using], statement, {**mine, **given})
     keys = {(row[3], row[0]) for row in rows if row[0] is not None}
     return [_sending(*row[1:]) for row in rows if row[0] is None], keys
 

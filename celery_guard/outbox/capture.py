@@ -42,7 +42,8 @@ class Captured:
     ``eta`` and ``expires`` are the instants that its headers name. ``canvas`` says that a chord,
     a chain, a group, a link or an errback waits for this very message; ``awaited`` that one of
     these or a kept result does. ``tick`` is what beat wrote into its header.
-    ``public_id`` is what ``task_id`` says, where it is known.
+    ``public_id`` is what ``task_id`` says, where it is known. ``form`` filled with ``fills`` is
+    ``envelope_text`` once more, for many at once: see ``insert_many_3.sql``.
     """
 
     task: str
@@ -59,6 +60,8 @@ class Captured:
     ignore_result: bool = False
     tick: str = ""
     public_id: uuid.UUID | None = dataclasses.field(default=None, compare=False)
+    form: str = dataclasses.field(default="", compare=False)
+    fills: dict[str, str] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def envelope(self) -> Envelope:

@@ -1,6 +1,6 @@
-"""The functions that PostgreSQL keeps for the outbox: what a migration makes, a call finds.
+"""The functions that PostgreSQL keeps for the guard: what a migration makes, a call finds.
 
-Each stands in a file of its own under ``sql/``, named with a version that is part of its name in
+Each stands in a file of its own under its room's ``sql/``, named with a version that is part of its name in
 the database. A released file never changes; what it should do otherwise is a new version, made by
 a new migration, and the old one goes with a later release. So old and new code run side by side.
 """
@@ -17,13 +17,17 @@ FIRST = ("insert_1", "insert_many_1")
 """What the migration ``0003_insert`` makes."""
 SECOND = ("insert_2", "insert_many_2")
 """What the migration ``0010_rollout`` adds."""
-CURRENT = SECOND
+THIRD = ("insert_many_3", "release_1")
+"""What the migration ``0014_functions`` adds."""
+CURRENT = ("insert_2", *THIRD)
 """What this release calls."""
 
 
 def text_of(name: str) -> str:
     """The statement in ``sql/<name>.sql``, without its header."""
-    text = resources.files("celery_guard.outbox").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    room = "outbox" if name.startswith("insert") else "jobs"
+    file = resources.files(f"celery_guard.{room}").joinpath("sql", f"{name}.sql")
+    text = file.read_text("utf-8")
     return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 

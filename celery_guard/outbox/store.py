@@ -26,7 +26,7 @@ from celery_guard.outbox.portable import Pair, new_message
 # One text for every call, without a name: behind a transaction pooler a prepared statement would
 # be another session's. The plans are the functions' anyway.
 _INSERT = "SELECT celery_guard_insert_2(" + ", ".join(["%s"] * 20) + ")"
-_INSERT_MANY = "SELECT celery_guard_insert_many_2(%s, %s)"
+_INSERT_MANY = "SELECT celery_guard_insert_many_3(%s, %s)"
 
 _FIELDS = (
     "public_id",
@@ -110,14 +110,25 @@ def _documents(pairs: Sequence[Pair], order: Sequence[int]) -> tuple[str, str]:
     common = [len(set(column)) == 1 for column in zip(*rows, strict=True)]
     shared = dict(itertools.compress(zip(_FIELDS, rows[0], strict=True), common))
     differ = [not same for same in common]
-    names = ("body", "envelope", "position", *itertools.compress(_FIELDS, differ))
+    names = ("position", *itertools.compress(_FIELDS, differ))
+    shared["form"] = form = pairs[0][1].form
     own = []
     for n in order:
-        captured = pairs[n][1]
-        values = itertools.compress(rows[n], differ)
-        record = dict(zip(names, (None, captured.envelope_text, n, *values), strict=True))
-        own.append(record | _body(captured.body))
+        new, captured = pairs[n]
+        record = dict(zip(names, (n, *itertools.compress(rows[n], differ)), strict=True))
+        # An id of one job alone would count as common.
+        record["public_id"] = str(new.public_id)
+        own.append(record | _body(captured.body) | _envelope(captured, form))
     return json.dumps(shared, default=str), json.dumps(own, default=str)
+
+
+def _envelope(captured: Captured, shared: str) -> dict[str, str]:
+    # A form is a kilobyte, and mostly one for all; what is filled in is a hundred bytes.
+    if captured.fills is None:
+        return {"envelope": captured.envelope_text}
+    if captured.form == shared:
+        return captured.fills
+    return {**captured.fills, "form": captured.form}
 
 
 def _body(body: bytes) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from celery_guard.conf import Tenants, guard_settings
 from celery_guard.enqueue.admission.limits import allowance_of
 from celery_guard.jobs import sharing
-from celery_guard.jobs.release import release
+from celery_guard.jobs.release import release, sees_others
 from celery_guard.jobs.sending import Lead, Sending
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
 from celery_guard.relay.presence import Worker, slots_of, window_of
@@ -34,6 +34,7 @@ class Turns:
     def __init__(self, using: str) -> None:
         self._using = using
         self._after = ""
+        self._others = False
         self._own: dict[str, tuple[float, Tenants]] = {}
         self._far: dict[str, tuple[float, Stretch | None]] = {}
 
@@ -43,8 +44,15 @@ class Turns:
         :param workers: those that live; their slots bound what the broker may hold.
         """
         window = window_of(lead.lane, workers)
+        # A lane is nearly always without them: then this one statement is all there is to a look.
+        alone = window is not None and not self._others and sees_others(self._using)
+        if alone and (sent := release(self._using, lead, batch, window, alone=True)):
+            return sent
         steered = is_steered(self._using, lead.lane)
         tenants = [] if window is None else self._waiting(lead.lane)
+        self._others = steered or bool(tenants)
+        if alone and not self._others:
+            return []
         if window is None or not tenants:
             return release(self._using, lead, batch, window, steered=steered)
         held = sharing.held_by_tenant(self._using, lead.lane)

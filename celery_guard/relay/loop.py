@@ -127,6 +127,8 @@ class Relay:
 
     def _turn(self) -> None:
         self._write_back()
+        # Before the upkeep, which can wait, unlike whoever has just woken the relay.
+        self._each(self._release_if_time)
         now = time.monotonic()
         if now >= self._renew_at:
             self._renew(now)
@@ -136,7 +138,6 @@ class Relay:
         self._word.give({lead: not self._line(lane).open for lane, lead in self._leads.items()})
         for lane in self._freeing.free(self._leads):
             self._paces[lane].now()
-        self._each(self._release_if_time)
         self._ask_what_is_due()
 
     def _each(self, work: Callable[[Lead, Line, Pace], None]) -> None:
@@ -196,7 +197,7 @@ class Relay:
         asked = [
             lane
             for lane in self._leads
-            if self._line(lane).room and (self._paces[lane].unsure or now >= self._poll_at)
+            if self._line(lane).room and now >= min(self._paces[lane].ask_at, self._poll_at)
         ]
         if now >= self._poll_at:
             hears = self._listener.hears
@@ -251,7 +252,7 @@ class Relay:
             self._owed.popleft()
 
     def _until_next(self) -> float:
-        looks = [pace.look_at for lane, pace in self._paces.items() if self._line(lane).room]
+        looks = [pace.next_at for lane, pace in self._paces.items() if self._line(lane).room]
         soonest = min([self._renew_at, self._sweep_at, self._poll_at, *looks])
         return 0.0 if self._owed else max(0.0, soonest - time.monotonic())
 

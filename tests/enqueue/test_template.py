@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_guard.enqueue.template import placed, template_of
+from celery_guard.jobs.adding import NewJob
 from celery_guard.jobs.models import Job
 from celery_guard.outbox.capture import Captured, collecting
+from celery_guard.outbox.store import insert_many
 from tests.enqueue.rows import headers_of, jobs
 from tests.enqueue.tasks import app, bound, high, keyed, silent, unkeyed
 
@@ -100,6 +102,30 @@ def test_the_members_of_a_group_take_it_too(task: Any, place: dict[str, Any]) ->
     with collecting() as kept:
         task.apply_async(("a",), {}, task_id=task_id, **place)
     assert kept == [short]
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("place", [{}, *PLACES])
+@pytest.mark.parametrize("task_id", [None, str(uuid.UUID(int=7)), 'odd "id" %s %1$s \\ ☃'])
+def test_what_is_written_in_bulk_is_filled_in_the_same(
+    place: dict[str, Any], task_id: str | None
+) -> None:
+    """The database puts the values into the form: byte for byte what one call alone writes."""
+    pairs = []
+    for value in ("a", '100 % of "%s" and %2$s', "\x00☃\ud800", 5, None, ["%"]):
+        for task in (keyed, high):
+            template = template_of(task._get_current_object(), app())
+            assert template is not None
+            short = template.fill(app(), (value,), {"kind": value}, task_id, place)
+            public_id = short.public_id or uuid.uuid4()
+            pairs.append((NewJob(task=task.name, lane="high", public_id=public_id), short))
+    found = insert_many("default", pairs)
+    assert len(found) == len(pairs)
+    for new, short in pairs:
+        message = Job.objects.get(pk=found[new.public_id]).message
+        assert message is not None
+        assert message.envelope == short.envelope_text
+        assert bytes(message.body) == short.body
 
 
 @pytest.mark.parametrize(

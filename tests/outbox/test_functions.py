@@ -23,15 +23,17 @@ pytestmark = [pytest.mark.django_db]
 
 NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
 # The release before still calls its own.
-KEPT = sorted([*NAMES, *(f"celery_guard_{name}" for name in functions.FIRST)])
-MIGRATION: Any = import_module("celery_guard.migrations.0010_rollout")
+KEPT = sorted(
+    {f"celery_guard_{name}" for name in (*functions.FIRST, *functions.SECOND, *functions.CURRENT)}
+)
+MIGRATION: Any = import_module("celery_guard.migrations.0014_functions")
 
 
 def made(using: str = "default") -> list[str]:
     """The outbox's functions that a call on this database finds."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "SELECT proname FROM pg_proc WHERE proname LIKE 'celery!_guard!_insert%%' ESCAPE '!' "
+            "SELECT proname FROM pg_proc WHERE proname LIKE 'celery!_guard!_%%' ESCAPE '!' "
             "AND pg_function_is_visible(oid) ORDER BY 1",
             [],
         )
@@ -50,7 +52,7 @@ def test_every_ledger_has_its_own(using: str) -> None:
 @postgres
 def test_the_migration_can_be_taken_back() -> None:
     """Backwards nothing of it is left; forwards it is there again."""
-    before = [name for name in KEPT if name not in NAMES]
+    before = [name for name in KEPT if name.removeprefix("celery_guard_") not in functions.THIRD]
     with connection.schema_editor() as editor:
         MIGRATION.backwards(apps, editor)
         assert made() == before
@@ -73,7 +75,7 @@ def test_tables_made_without_migrations_get_them_too(settings: Any, disabled: bo
     if disabled:
         settings.MIGRATION_MODULES = {"celery_guard": None}
     with connection.schema_editor() as editor:
-        functions.drop(editor, functions.FIRST + functions.CURRENT)
+        functions.drop(editor, functions.FIRST + functions.SECOND + functions.THIRD)
     for _ in range(2):
         emit_post_migrate_signal(0, False, "default")
     assert made() == (NAMES if disabled else [])
@@ -91,7 +93,7 @@ def tenant_schema() -> Iterator[str]:
                 f"(LIKE public.celery_guard_{table} INCLUDING ALL)"
             )
         with connection.schema_editor() as editor:
-            MIGRATION.forwards(apps, editor)
+            functions.create(editor, functions.CURRENT)
         yield "guard_tenant"
         transaction.set_rollback(True)
 

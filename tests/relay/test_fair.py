@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from celery_guard import events
+from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.events import Event
 from celery_guard.jobs import sharing
 from celery_guard.jobs.clock import DatabaseNow
@@ -44,6 +45,13 @@ def send(turns: Turns | None = None, *, slots: int = SLOTS, batch: int = 100) ->
     sent = (turns or Turns("default")).release(lead("high"), batch, workers(slots))
     ids = [sending.id for sending in sent]
     return Counter(Job.objects.filter(pk__in=ids).values_list("tenant", flat=True))
+
+
+@pytest.fixture
+def postgres() -> None:
+    """What one statement does on PostgreSQL, others do elsewhere."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL's statement")
 
 
 @pytest.mark.bar
@@ -166,10 +174,35 @@ def test_the_statements_do_not_grow_with_the_backlog(others: int):
     for n in range(others):
         wait(f"t{n:03}")
     with CaptureQueriesContext(connection) as captured:
-        held = lead("high")
+        held, turns = lead("high"), Turns("default")
         before = len(captured)
-        Turns("default").release(held, 50, workers(64))
+        turns.release(held, 1, workers(64))
+        assert len(captured) - before <= 6, "the first look finds out that there are tenants"
+        before = len(captured)
+        turns.release(held, 50, workers(64))
         assert len(captured) - before <= 5
+
+
+def test_a_lane_without_tenants_takes_one_statement(postgres: None):
+    """A lone job, as on an idle system, is sent by the release and nothing besides."""
+    wait("", 2)
+    held = lead("high")
+    with CaptureQueriesContext(connection) as captured:
+        assert len(Turns("default").release(held, 50, workers())) == 2
+    assert len(captured) == 1
+
+
+def test_a_hold_counts_before_this_relay_has_read_of_it(
+    postgres: None, monkeypatch: pytest.MonkeyPatch
+):
+    """The statement looks for itself; what the relay has read may be a second old."""
+    monkeypatch.setattr(fair, "is_steered", lambda *_: False)
+    wait("")
+    turn_on("default", action="hold", reason="r", author="me", seconds=600, lane="low")
+    assert send() == {"": 1}
+    wait("")
+    turn_on("default", action="hold", reason="r", author="me", seconds=600, lane="high")
+    assert send() == {}
 
 
 def test_a_fold_passes_no_bound(settings: Any):

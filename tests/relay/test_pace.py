@@ -29,11 +29,23 @@ def test_an_empty_look_waits_for_a_wake_or_for_what_is_due_next():
     """Nothing due: no more looks by itself; the next job's due time sets the next one."""
     pace = Pace(500, 0.25)
     pace.took(0, 0, now=0.0)
-    assert (pace.look_at, pace.unsure) == (math.inf, True)
+    assert (pace.look_at, pace.ask_at) == (math.inf, 0.0)
     pace.due_in(None, now=0.0)
-    assert pace.look_at == math.inf
+    assert pace.next_at == math.inf
     pace.due_in(3.0, now=1.0)
     assert pace.look_at == 4.0
+
+
+def test_a_small_batch_is_followed_by_a_question_only():
+    """Most often it was all there was, and a look would be in the way of the worker's claim."""
+    pace = Pace(500, 0.25)
+    pace.took(1, 100, now=0.0)
+    assert (pace.look_at, pace.ask_at) == (math.inf, SOON)
+    pace.due_in(None, now=SOON)
+    assert pace.next_at == math.inf
+    pace.took(1, 100, now=1.0)
+    pace.due_in(-1.0, now=1.0 + SOON)
+    assert pace.look_at == 1.0 + SOON
 
 
 def test_a_held_back_lane_is_looked_at_ever_more_rarely():

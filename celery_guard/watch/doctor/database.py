@@ -76,7 +76,7 @@ def _functions(alias: str) -> Finding | None:
         f"database {alias}",
         f"functions are missing: {', '.join(missing)}",
         "Restore the whole schema (a dump of single tables leaves functions out), or correct the "
-        "search_path: every enqueue fails without them.",
+        "search_path: every enqueue and every release fails without them.",
     )
 
 
