@@ -12,7 +12,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Greatest
 
 from celery_guard.conf.modes import Mode
-from celery_guard.jobs import folding, unfolding
+from celery_guard.jobs import covering, unfolding
 from celery_guard.jobs.clock import DatabaseNow, Instant, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import RERUNNABLE, Reason, State
@@ -135,7 +135,7 @@ def replay(using: str, *job_ids: int, reason: str = Reason.REPLAY) -> int:
     Same row, key and history; budgets start anew. A job whose message has been purged stays. One
     whose coalesce key has had a newer success ends superseded instead, and is not counted.
     """
-    folding.supersede_covered(using, *job_ids)
+    covering.supersede_covered(using, *job_ids)
     now = DatabaseNow()
     return (
         Job.objects.using(using)

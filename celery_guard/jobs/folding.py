@@ -14,19 +14,20 @@ once share out its rows by the locks; each folds what it got, and the next look 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from django.apps import apps
 from django.db import connections
-from django.db.models import QuerySet
 
 from celery_guard.jobs import lanes
 from celery_guard.jobs.clock import DatabaseNow
-from celery_guard.jobs.following import LOOK_AGAIN, SLOT, Key, digest, live
-from celery_guard.jobs.models import Job
-from celery_guard.jobs.requests import CONCERNED, Request
+from celery_guard.jobs.covering import cover, newest_ends
+from celery_guard.jobs.fold_plan import Plan
+from celery_guard.jobs.following import Key, live
+from celery_guard.jobs.requests import CONCERNED, NEEDED, Request
 from celery_guard.jobs.states import Reason, State
 
 MOST = 10_000
@@ -37,18 +38,31 @@ _OPEN = ("sent", "unknown", "manual")
 _TICK = timedelta(microseconds=1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Group:
+    """The requests of a key that come together, the newest first.
+
+    ``busy`` is the place, among the lanes, of the fastest in which a job of the key is sent.
+    """
+
+    requests: list[Request]
+    busy: int
+
+
 def fold(using: str, lane: str, keys: Collection[Key]) -> list[int]:
     """Fold the waiting requests of ``keys``; return ``lane``'s jobs to be sent, or to expire.
 
     In the open transaction, in which the caller marks them.
     """
     order = lanes.mates(lane)
-    groups = _locked(using, order, set(keys))
+    found = _locked(using, order, set(keys))
     # Asked after the locks: whatever was sent before them is seen.
-    busy = _busy(using, order, set(groups))
-    asking = _asking(using, groups.values())
+    busy = _busy(using, order, set(found))
+    asking = _asking(using, found.values())
     out: list[int] = []
-    for key, requests in groups.items():
+    plan = Plan()
+    groups: list[_Group] = []
+    for key, requests in found.items():
         out += [r.job.pk for r in requests if r.expired and r.job.lane == lane]
         alive = [r for r in requests if r.takes_part and not r.expired]
         place = busy.get(key, len(order))
@@ -56,11 +70,18 @@ def fold(using: str, lane: str, keys: Collection[Key]) -> list[int]:
             # It asks after an outside call of its own, which no other job can.
             alive = [request for request in alive if request not in asks]
             mine = [request for request in asks if request.job.lane == lane]
-            out += _send_alone(using, mine, busy=place <= order.index(lane))
+            out += _send_alone(plan, mine, busy=place <= order.index(lane))
             place = 0
-        alive = _uncovered(using, key, alive)
-        if alive and _fold(using, key, alive, lane, busy=place):
-            out.append(alive[0].job.pk)
+        if alive := _uncovered(using, key, alive, plan):
+            groups.append(_Group(alive, place))
+    periodic = [group.requests[0].job for group in groups if group.requests[0].period]
+    ends = newest_ends(using, periodic) if periodic else {}
+    out += [
+        group.requests[0].job.pk
+        for group in groups
+        if _fold(using, group, lane, ends.get(group.requests[0].job.pk), plan)
+    ]
+    plan.write(using)
     return out
 
 
@@ -74,16 +95,13 @@ def _asking(using: str, groups: Iterable[list[Request]]) -> set[int]:
     return set(effects.filter(job__in=ran, state__in=_OPEN).values_list("job_id", flat=True))
 
 
-def _send_alone(using: str, asks: list[Request], *, busy: bool) -> list[int]:
-    if not asks:
-        return []
-    now = asks[0].now
-    due = [r.job.pk for r in asks if r.job.due_at is not None and r.job.due_at <= now]
+def _send_alone(plan: Plan, asks: list[Request], *, busy: bool) -> list[int]:
+    due = [r for r in asks if r.job.due_at is not None and r.job.due_at <= r.now]
     sent = [] if busy else due[-1:]
-    waits = [pk for pk in due if pk not in sent]
-    later = now + timedelta(seconds=LOOK_AGAIN)
-    Job.objects.using(using).filter(pk__in=waits).update(due_at=later)
-    return sent
+    for request in due:
+        if request not in sent:
+            plan.change(request.job, {"due_at": request.later})
+    return [request.job.pk for request in sent]
 
 
 def _locked(using: str, order: list[str], keys: set[Key]) -> dict[Key, list[Request]]:
@@ -91,7 +109,7 @@ def _locked(using: str, order: list[str], keys: set[Key]) -> dict[Key, list[Requ
     waiting = live(using, keys).filter(lane__in=order, state=State.WAITING, sent_at=None)
     waiting = waiting.filter(CONCERNED)
     rows = waiting.order_by("-pk").select_for_update(skip_locked=skips)
-    found = list(rows.annotate(now=DatabaseNow()).defer("result", "error")[:MOST])
+    found = list(rows.annotate(now=DatabaseNow()).only(*NEEDED)[:MOST])
     groups: dict[Key, list[Request]] = {}
     for job in found:
         key = (job.task, str(job.coalesce_key))
@@ -112,23 +130,24 @@ def _busy(using: str, order: list[str], keys: set[Key]) -> dict[Key, int]:
     return {key: min(places) for key, places in found.items()}
 
 
-def _fold(using: str, key: Key, requests: list[Request], lane: str, *, busy: int) -> bool:
+def _fold(using: str, group: _Group, lane: str, ended: datetime | None, plan: Plan) -> bool:
     """Let the newest speak for all; whether it is to be sent, in ``lane``.
 
-    :param busy: the place, among the lanes, of the fastest in which a job of the key is sent.
+    :param ended: when a job of the key ended last, if that counts.
     """
+    requests = group.requests
     newest, *older = requests
     now = newest.now
     order = lanes.mates(lane)
     fastest = min(requests, key=lambda request: order.index(request.job.lane))
     # What was sent to a slower lane holds up nobody: that queue may be long, and the slot keeps
     # the two from running at once.
-    follows = busy <= order.index(fastest.job.lane)
-    due = _due(using, key, requests)
+    follows = group.busy <= order.index(fastest.job.lane)
+    due = _due(requests, ended)
     if follows:
-        due = max(due, now + timedelta(seconds=LOOK_AGAIN))
+        due = max(due, newest.later)
     if older:
-        _supersede(using, older, newest.job.pk)
+        plan.supersede([request.job for request in older], newest.job.pk)
     changes = _inherited(requests) if older else {}
     changes |= lanes.moved(using, newest.job, fastest.job)
     goes = changes.get("lane", newest.job.lane)
@@ -138,8 +157,7 @@ def _fold(using: str, key: Key, requests: list[Request], lane: str, *, busy: int
             changes["reason"] = Reason.FOLLOWER
     elif goes != lane:
         changes["due_at"] = _place(requests, goes)
-    if changes:
-        Job.objects.using(using).filter(pk=newest.job.pk).update(**changes)
+    plan.change(newest.job, changes)
     return due <= now and goes == lane
 
 
@@ -150,22 +168,17 @@ def _place(requests: list[Request], lane: object) -> datetime:
     return min([requests[0].now, *waited])
 
 
-def _due(using: str, key: Key, requests: list[Request]) -> datetime:
-    due = requests[0].now
+def _due(requests: list[Request], ended: datetime | None) -> datetime:
+    now = requests[0].now
+    due = now
     if put_off := [request.job for request in requests if request.debounced]:
         latest = max(job.first_due_at for job in put_off)
         due = max(due, min(latest, *(job.max_due_at for job in put_off if job.max_due_at)))
     due = max([due, *(r.job.due_at for r in requests if r.held_back and r.job.due_at)])
-    if (period := requests[0].period) and (ended := _newest_end(using, key)):
+    if ended is not None:
         # The database's clock may have been ahead when that run ended.
-        due = max(due, min(ended, requests[0].now) + period)
+        due = max(due, min(ended, now) + requests[0].period)
     return due
-
-
-def _newest_end(using: str, key: Key) -> datetime | None:
-    ran = (State.SUCCEEDED, State.FAILED, State.DEAD)
-    ended = _of_key(using, key).filter(finished_at__isnull=False, state__in=ran)
-    return ended.order_by("-finished_at").values_list("finished_at", flat=True).first()
 
 
 def _inherited(requests: list[Request]) -> dict[str, object]:
@@ -191,67 +204,13 @@ def _inherited(requests: list[Request]) -> dict[str, object]:
     return changes
 
 
-def _supersede(using: str, requests: Iterable[Request], survivor: int) -> None:
-    jobs = [request.job for request in requests]
-    rows = Job.objects.using(using)
-    # Somebody waits for these task ids: they leave the key as echoes, which are answered as
-    # the survivor ends.
-    rows.filter(pk__in=[job.pk for job in jobs if job.awaited]).update(
-        reason=Reason.ECHO,
-        survivor=survivor,
-        coalesce_key=None,
-        due_at=DatabaseNow(),
-        expires_at=None,
-    )
-    rows.filter(pk__in=[job.pk for job in jobs if not job.awaited]).update(
-        state=State.SUPERSEDED,
-        reason=Reason.COALESCED,
-        survivor=survivor,
-        due_at=None,
-        finished_at=DatabaseNow(),
-    )
-
-
-def _uncovered(using: str, key: Key, requests: list[Request]) -> list[Request]:
+def _uncovered(using: str, key: Key, requests: list[Request], plan: Plan) -> list[Request]:
     """``requests`` without those that a later, successful run has already answered."""
     # Only what has run before can tell: row numbers are given out before the commit, so a
     # higher number that succeeded may not have seen a lower one.
     ran = [request for request in requests if request.job.started_at is not None]
     for request in ran:
-        if (survivor := _cover(using, key, request.job.started_at)) is not None:
-            _supersede(using, [request], survivor)
+        if (survivor := cover(using, key, request.job.started_at)) is not None:
+            plan.supersede([request.job], survivor)
             requests = [other for other in requests if other is not request]
     return requests
-
-
-def _cover(using: str, key: Key, since: datetime | None) -> int | None:
-    good = _of_key(using, key).filter(
-        finished_at__isnull=False, state=State.SUCCEEDED, started_at__gt=since
-    )
-    return good.order_by("-finished_at").values_list("pk", flat=True).first()
-
-
-def _of_key(using: str, key: Key) -> QuerySet[Job]:
-    task, coalesce_key = key
-    rows = Job.objects.using(using).filter(task=task, coalesce_key=coalesce_key)
-    if connections[using].vendor == "postgresql":
-        return rows
-    # Elsewhere texts may be equal that differ in case or accents; what the slot is named by not.
-    return rows.alias(slot=SLOT).filter(slot=digest(task, coalesce_key))
-
-
-def supersede_covered(using: str, *job_ids: int) -> int:
-    """End those of ``job_ids`` as superseded whose key had a success that began after they ended.
-
-    They are not run again: their run would follow, and undo, one that saw a later state.
-    """
-    ended = Job.objects.using(using).filter(pk__in=job_ids, coalesce_key__isnull=False)
-    ended = ended.filter(finished_at__isnull=False).exclude(state=State.SUCCEEDED)
-    moved = 0
-    for job in ended.only("pk", "task", "coalesce_key", "finished_at", "state"):
-        key = (job.task, str(job.coalesce_key))
-        if (survivor := _cover(using, key, job.finished_at)) is not None:
-            moved += ended.filter(pk=job.pk, state=job.state).update(
-                state=State.SUPERSEDED, reason=Reason.COALESCED, survivor=survivor
-            )
-    return moved

@@ -50,7 +50,7 @@ def moved(using: str, job: Job, like: Job) -> dict[str, object]:
     new = messages.create(body=old.body, envelope=envelope, created_at=DatabaseNow())
     # Nothing else names it, and the purge goes by the messages that jobs name.
     messages.filter(pk=old.pk).delete()
-    return {"lane": like.lane, "message": new}
+    return {"lane": like.lane, "message_id": new.pk}
 
 
 def _addressed(envelope: str, like: str) -> str:

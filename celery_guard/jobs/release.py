@@ -13,7 +13,7 @@ from django.db import connections, transaction
 
 from celery_guard.jobs import direct, folding, release_held, release_portably, sharing
 from celery_guard.jobs.deadlock import again_on_deadlock
-from celery_guard.jobs.following import Key
+from celery_guard.jobs.following import Key, live
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.sending import Lead, Sending, unsend
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
@@ -37,6 +37,8 @@ _RELEASE = (
 )
 ROUNDS = 5
 """Most looks of one release that only fold, and send nothing."""
+SOME = 20
+"""Tenants behind whose keys one look goes on."""
 
 
 def release(
@@ -63,11 +65,14 @@ def release(
         :func:`sees_others`), so that whoever gives nothing else need not ask for them before.
     """
     pick = _pick_alone if alone else release_held.release if steered else _pick
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         sendings, keys = pick(using, lead, batch, window, EXPIRED, shares, nobodys)
         if keys:
             try:
-                sendings += _fold(using, lead, keys, _room(using, shares, sendings))
+                folded = _fold(using, lead, keys, _room(using, shares, sendings))
+                sendings += folded
+                if not folded and (turn or sendings):
+                    _fold_behind(using, lead, keys, shares, nobodys)
             except Exception:
                 # Marked already, and nobody else would send them before they count as lost.
                 unsend(using, sendings)
@@ -86,6 +91,23 @@ def _pick_alone(
     using: str, lead: Lead, batch: int, window: int | None, *_: object
 ) -> tuple[list[Sending], set[Key]]:
     return _send(using, _RELEASE, lead, batch=batch, window=window, alone=True)
+
+
+def _fold_behind(
+    using: str,
+    lead: Lead,
+    keys: set[Key],
+    shares: Mapping[str, int] | None,
+    nobodys: Stretch,
+) -> None:
+    # None of the keys at the head is due. With few places left a look at a time would take long to
+    # get past thousands of such: those behind them are put off too, many at once.
+    tenants = None
+    if shares is not None:
+        found = live(using, keys).filter(lane=lead.lane, tenant__in=shares)
+        tenants = found.values_list("tenant", flat=True).distinct()[:SOME]
+    if behind := sharing.keys_at_the_head(using, lead.lane, tenants, nobodys):
+        _fold(using, lead, behind, Counter())
 
 
 def _pick(

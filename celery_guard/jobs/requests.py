@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q
 
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.jobs.following import LOOK_AGAIN
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import Reason
 
@@ -47,6 +48,11 @@ class Request:
         return self.debounced or self.held_back or self.job.first_due_at <= self.now
 
     @property
+    def later(self) -> datetime:
+        """When it is looked at again while another job of its key has the turn."""
+        return self.now + timedelta(seconds=LOOK_AGAIN)
+
+    @property
     def expired(self) -> bool:
         """Past its expiry: it ends so, and speaks for nobody."""
         return self.job.expires_at is not None and self.job.expires_at <= self.now
@@ -59,3 +65,21 @@ CONCERNED = (
     | ~Q(reason__in=_ASKED)
     | Q(expires_at__lte=DatabaseNow())
 )
+
+NEEDED = (
+    "task",
+    "coalesce_key",
+    "lane",
+    "reason",
+    "awaited",
+    "created_at",
+    "first_due_at",
+    "due_at",
+    "max_due_at",
+    "expires_at",
+    "started_at",
+    "failures",
+    "lost",
+    "message",
+)
+"""The columns that a pass reads of them."""

@@ -7,7 +7,7 @@ came with most, so their heads are found one by one instead, by an index over te
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.db import connections
 from django.db.models import Count, Min, Q, QuerySet
 
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.jobs.following import Key
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import State
 
@@ -130,6 +131,23 @@ def heads(using: str, lane: str, shares: Mapping[str, int], nobodys: Stretch) ->
         line = _along(using, lane, nobodys).values_list("pk", "tenant")[: nobodys.most]
         found += [pk for pk, tenant in line if tenant == NOBODY][: quota + SPARE]
     return found
+
+
+def keys_at_the_head(
+    using: str, lane: str, tenants: Iterable[str] | None, nobodys: Stretch
+) -> set[Key]:
+    """The coalesce keys of the :data:`HEAD` oldest due jobs of ``lane``, or of each of ``tenants``."""
+    if tenants is None:
+        lines = [_along(using, lane, HEAD_ONLY)]
+    else:
+        lines = [
+            due(using, lane).filter(tenant=tenant).order_by("due_at")
+            if tenant != NOBODY
+            else _along(using, lane, nobodys)
+            for tenant in tenants
+        ]
+    heads = (line.values_list("task", "coalesce_key")[:HEAD] for line in lines)
+    return {(task, key) for head in heads for task, key in head if key is not None}
 
 
 def as_arrays(shares: Mapping[str, int], nobodys: Stretch) -> dict[str, Any]:

@@ -18,7 +18,7 @@ FIRST = ("insert_1", "insert_many_1")
 SECOND = ("insert_2", "insert_many_2")
 """What the migration ``0010_rollout`` adds."""
 THIRD = ("insert_many_3", "release_1")
-"""What the migration ``0014_functions`` adds."""
+"""What the migration ``0016_functions`` adds."""
 CURRENT = ("insert_2", *THIRD)
 """What this release calls."""
 

@@ -26,7 +26,7 @@ NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
 KEPT = sorted(
     {f"celery_guard_{name}" for name in (*functions.FIRST, *functions.SECOND, *functions.CURRENT)}
 )
-MIGRATION: Any = import_module("celery_guard.migrations.0014_functions")
+MIGRATION: Any = import_module("celery_guard.migrations.0016_functions")
 
 
 def made(using: str = "default") -> list[str]:
