@@ -120,7 +120,8 @@ class Counter(models.Model):
     """A number of a lane that outlives processes.
 
     ``completions`` only ever grows: processes add what they have counted every few seconds, and
-    one that is killed takes at most that with it. The others are what a walk has found.
+    one that is killed takes at most that with it. The others are what a walk has found, or what was
+    measured beside the lanes: there ``lane`` is a queue or a state.
     """
 
     id = models.BigAutoField(primary_key=True)

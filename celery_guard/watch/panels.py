@@ -97,11 +97,22 @@ ROWS = (
                     (_ENDS, "{{queue}} end"),
                 ),
                 unit="reqps",
+                wide=6,
+            ),
+            Panel(
+                title="In the broker's queues",
+                says="Messages of guarded tasks and others. Far more than the lane has ready: work that is not guarded. The age is that of the next in line, on Redis, where messages say when they were sent.",
+                queries=(
+                    (_of_queue("broker_queue_messages"), "{{queue}} messages"),
+                    (_of_queue("broker_queue_oldest_age_seconds"), "{{queue}} seconds"),
+                ),
+                wide=6,
             ),
             Panel(
                 title="Jobs by state",
                 says="Counts stop at a bound: read them as at least.",
                 queries=((_of_queue("queue_depth", "queue, state"), "{{queue}} {{state}}"),),
+                wide=6,
             ),
             Panel(
                 title="Time in queue",
@@ -114,6 +125,7 @@ ROWS = (
                     for share in (0.5, 0.95, 0.99)
                 ),
                 unit="s",
+                wide=6,
             ),
         ),
     ),
@@ -127,6 +139,7 @@ ROWS = (
                     (_of_queue("worker_slots"), "{{queue}} slots"),
                     (_of_queue("worker_slots_busy"), "{{queue}} busy"),
                 ),
+                wide=6,
             ),
             Panel(
                 title="Workers and advice",
@@ -136,6 +149,25 @@ ROWS = (
                     (_of_queue("desired_workers"), "{{queue}} advised"),
                     (_of_queue("desired_workers_uncapped"), "{{queue}} without bounds"),
                 ),
+                wide=6,
+            ),
+            Panel(
+                title="Database connections",
+                says="Everybody's, against the most that the server takes; and the fullest of the processes' own pools.",
+                queries=(
+                    (
+                        f"sum by (alias) (max by (alias, state) ({PREFIX}db_connections))",
+                        "{{alias}}",
+                    ),
+                    (f"max by (alias) ({PREFIX}db_connections_limit)", "{{alias}} limit"),
+                    (
+                        f'max by (alias) ({PREFIX}db_pool_connections{{state="in_use"}})',
+                        "{{alias}} pool",
+                    ),
+                    (f"max by (alias) ({PREFIX}db_pool_connections_limit)", "{{alias}} pool limit"),
+                    (f"max by (alias) ({PREFIX}db_pool_waiting)", "{{alias}} wait for the pool"),
+                ),
+                wide=6,
             ),
             Panel(
                 title="Limited by",
@@ -146,6 +178,7 @@ ROWS = (
                         "{{queue}} {{by}}",
                     ),
                 ),
+                wide=6,
             ),
         ),
     ),

@@ -16,8 +16,10 @@ from prometheus_client.registry import Collector
 
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
-from celery_guard.watch import metrics, series
+from celery_guard.watch import metrics, series, surroundings
+from celery_guard.watch.brokers import BROKER_METRICS
 from celery_guard.watch.counted import ALL_COUNTED
+from celery_guard.watch.database import DATABASE_METRICS, POOL_METRICS, pools
 from celery_guard.watch.deadline import Deadline, Overdue
 from celery_guard.watch.dependencies import DEPENDENCY_METRICS, Dependencies
 from celery_guard.watch.lanes import LaneView
@@ -27,6 +29,7 @@ from celery_guard.watch.scaling import LIMITS
 
 T = TypeVar("T")
 
+OTHERS = (*BROKER_METRICS, *DATABASE_METRICS, *POOL_METRICS, *DEPENDENCY_METRICS)
 TIME_MOST = 2.0
 """Longest that reading the snapshot may hold up a scrape, in seconds."""
 
@@ -35,18 +38,19 @@ class GuardCollector(Collector):
     """All metrics of :data:`celery_guard.watch.metrics.METRICS`, those that are counted, and those of the
     dependencies.
 
-    Registering it asks the database nothing. A scrape costs two queries a ledger; when the database does
+    Registering it asks the database nothing. A scrape costs three queries a ledger; when the database does
     not answer within ``TIME_MOST``, it says ``collector_up 0`` and leaves out what it can't know.
     """
 
     def __init__(self) -> None:
         self._lanes = Deadline(read_all_lanes, TIME_MOST)
         self._series = Deadline(series.read_all_series, TIME_MOST)
+        self._surroundings = Deadline(surroundings.read_all, TIME_MOST)
         self._dependencies = Dependencies()
 
     def describe(self) -> Iterable[Family]:
         """The families without samples; without this, registering would collect."""
-        plain = [_family(metric) for metric in (*METRICS, *DEPENDENCY_METRICS)]
+        plain = [_family(metric) for metric in (*METRICS, *OTHERS)]
         return [*plain, *map(series.empty, ALL_COUNTED)]
 
     def collect(self) -> Iterator[Family]:
@@ -63,6 +67,9 @@ class GuardCollector(Collector):
             yield from _measured(lanes)
         if lanes is not None and (rows := _within(self._series)) is not None:
             yield from series.families(rows)
+        if lanes is not None and (known := _within(self._surroundings)) is not None:
+            yield from surroundings.families(known)
+        yield from pools()
         yield from self._dependencies.collect()
 
     def read(self) -> Sequence[LaneView] | None:

@@ -100,6 +100,14 @@ _FAULTS = (
         summary="Committed jobs do not reach the broker",
     ),
     Alert(
+        name="CeleryGuardDatabaseFull",
+        expr=f"sum by (alias) (max by (alias, state) ({PREFIX}db_connections))"
+        f" > 0.85 * max by (alias) ({PREFIX}db_connections_limit)",
+        wait="5m",
+        severity="ticket",
+        summary="Database {{ $labels.alias }}: more than 85 % of its connections are taken",
+    ),
+    Alert(
         name="CeleryGuardSnapshotStale",
         expr=f"time() - max({PREFIX}snapshot_timestamp_seconds) > 120",
         wait="2m",

@@ -18,7 +18,7 @@ from celery_guard.events import emit
 from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
 from celery_guard.relay.presence import Worker, live_workers, slots_of, window_of
-from celery_guard.watch import counters
+from celery_guard.watch import brokers, counters, database
 from celery_guard.watch.advising import add_advice, learn_service
 from celery_guard.watch.bounded import bounded, timed_out
 from celery_guard.watch.clock import database_time
@@ -67,6 +67,10 @@ def take_snapshot(using: str) -> None:
     failed = {lane for lane, found in measured.items() if found is None}
     add_advice(using, rows, this.before)
     _write(using, [row for row in rows if _is_alive(row)], failed)
+    # After the lanes: nothing here may hold them up.
+    database.sample(using, this.now)
+    if using == guard_settings().using:
+        brokers.sample(using, this.now, this.workers)
 
 
 def _lanes(using: str) -> list[str]:

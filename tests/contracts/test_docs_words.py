@@ -10,8 +10,8 @@ from celery_guard.jobs.states import Reason
 from celery_guard.run.outcome import SILENT
 from celery_guard.settle.states import EffectState, Recovery
 from celery_guard.watch.counted import ALL_COUNTED, TIMED
-from celery_guard.watch.dependencies import DEPENDENCY_METRICS
 from celery_guard.watch.metrics import METRICS
+from celery_guard.watch.prometheus import OTHERS
 from docs.tables import checks, commands, errors, settings
 from docs.tables.watch import scraped
 from tests.contracts.pages import README, links, pages, words
@@ -56,7 +56,7 @@ def events() -> set[str]:
 
 def exported() -> set[str]:
     """Every series that is exported, by the name that a scrape has."""
-    found = {scraped(metric) for metric in (*METRICS, *ALL_COUNTED, *DEPENDENCY_METRICS)}
+    found = {scraped(metric) for metric in (*METRICS, *ALL_COUNTED, *OTHERS)}
     return found | {f"{metric.full_name}_bucket" for metric in TIMED}
 
 
@@ -137,7 +137,7 @@ def test_the_runbook_knows_every_alarming_metric():
     """A gauge that somebody may be woken by has its place in the runbook."""
     quiet = {"collect_duration_seconds", "queue_completions"}
     text = RUNBOOK.read_text()
-    metrics = (*METRICS, *DEPENDENCY_METRICS)
+    metrics = (*METRICS, *OTHERS)
     assert [m.full_name for m in metrics if m.name not in quiet and m.full_name not in text] == []
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_guard.events import emit
 from celery_guard.models import LaneSnapshot
+from celery_guard.watch import database
 from celery_guard.watch.counters import series_tally
 from celery_guard.watch.grafana import WIDTH
 from celery_guard.watch.prometheus import GuardCollector
 from celery_guard.watch.snapshot import take_snapshot
+from tests.project.shop.tasks import plain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +42,7 @@ def queries(board: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
 
 
-def scraped() -> dict[str, set[str]]:
+def scraped(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """Every sample of a whole scrape, with the names of its labels."""
     facts = {"job": 1, "task": "t", "lane": "high", "using": "default", "fence": 1}
     emit("run.began", **facts, waited=1.0)
@@ -49,8 +52,11 @@ def scraped() -> dict[str, set[str]]:
         emit(name, **facts)
     emit("enqueue.refused", **facts, reason="depth")
     series_tally.flush()
+    plain.apply_async(("x",), headers={"sent_at": time.time()})
     take_snapshot("default")
     LaneSnapshot.objects.update(dead_letters=0)
+    stats = {"pool_size": 1, "pool_available": 1, "pool_max": 1, "requests_waiting": 0}
+    monkeypatch.setattr(database, "pool_stats", lambda using: stats)
     registry = CollectorRegistry()
     registry.register(GuardCollector())
     text = generate_latest(registry).decode()
@@ -61,9 +67,11 @@ def scraped() -> dict[str, set[str]]:
     }
 
 
-def test_every_metric_of_every_query_is_in_a_scrape(board: dict[str, Any]) -> None:
+def test_every_metric_of_every_query_is_in_a_scrape(
+    board: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the labels that the query asks for: a panel that is always empty is worse than none."""
-    found = scraped()
+    found = scraped(monkeypatch)
     for query in queries(board):
         names = re.findall(r"celery_guard_\w+", query)
         assert names, query

@@ -14,10 +14,9 @@ from celery_guard.events import Event
 from celery_guard.models import LaneSnapshot
 from celery_guard.watch import prometheus
 from celery_guard.watch.counted import ALL_COUNTED
-from celery_guard.watch.dependencies import DEPENDENCY_METRICS
 from celery_guard.watch.ledgers import read_all_lanes
 from celery_guard.watch.metrics import METRICS, PREFIX
-from celery_guard.watch.prometheus import GuardCollector, register
+from celery_guard.watch.prometheus import OTHERS, GuardCollector, register
 from celery_guard.watch.snapshot import take_snapshot
 from tests.factories import make_job
 from tests.watch.rows import aged, running
@@ -84,7 +83,7 @@ def test_every_metric_in_a_scrape_was_described_and_the_other_way_round(
     LaneSnapshot.objects.update(dead_letters=0)
     described = {family.name for family in collector.describe()}
     collected = {family.name for family in collector.collect()}
-    metrics = (*METRICS, *ALL_COUNTED, *DEPENDENCY_METRICS)
+    metrics = (*METRICS, *ALL_COUNTED, *OTHERS)
     assert described == collected == {metric.full_name for metric in metrics}
     assert all(metric.help for metric in metrics)
 

@@ -26,7 +26,7 @@ GOAL = 'celery_guard_queue_objective_seconds{queue="high"}'
 READY = 'celery_guard_queue_depth{queue="high",state="ready"}'
 COME = 'celery_guard_queue_arrivals_per_second{queue="high"}'
 GO = 'celery_guard_queue_completions_total{queue="high"}'
-NAMED = {"queue": "high", "task": "shop.pay", "dependency": "bank"}
+NAMED = {"queue": "high", "task": "shop.pay", "dependency": "bank", "alias": "default"}
 SEEN = "celery_guard_snapshot_timestamp_seconds"
 ALIVE = {SEEN: "0+30x400", "celery_guard_collector_up": "1x400"}
 STEADY = {AGE: "3 1 5 2 4 0 6 2 1 3" + " 2" * 390, GOAL: "60x400", READY: "10x400", GO: "0+60x400"}
@@ -63,6 +63,7 @@ DUPLICATE = 'celery_guard_duplicates_suppressed_total{task="shop.pay",stage="exe
 REPEATED = 'celery_guard_duplicates_suppressed_total{task="shop.pay",stage="enqueue"}'
 LOST = 'celery_guard_leases_lost_total{task="shop.pay"}'
 RESCUED = 'celery_guard_leases_rescued_total{task="shop.pay"}'
+CONNECTIONS = 'celery_guard_db_connections{alias="default",state="%s",instance="%s"}'
 BREAKER = 'celery_guard_breaker_state{dependency="bank",state="%s"}'
 
 
@@ -336,6 +337,17 @@ CASES |= {
         },
         {},
         {"CeleryGuardAdmissionRefused": "25m"},
+    ),
+    "two processes tell of a database that fills up": (
+        {
+            CONNECTIONS % ("idle", "1"): "70x100",
+            CONNECTIONS % ("active", "1"): "10x30 17x70",
+            CONNECTIONS % ("idle", "2"): "70x100",
+            'celery_guard_db_connections_limit{alias="default"}': "100x100",
+            **ALIVE,
+        },
+        {"CeleryGuardDatabaseFull": "25m"},
+        {"CeleryGuardDatabaseFull": "14m"},
     ),
     "a breaker stays open": (
         {

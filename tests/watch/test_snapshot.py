@@ -134,7 +134,7 @@ def test_a_snapshot_costs_few_queries_whatever_the_lanes_hold() -> None:
     with CaptureQueriesContext(connection) as captured:
         take_snapshot("default")
     # Three lanes with four or five counts each, and what surrounds them.
-    assert len(captured) <= 50
+    assert len(captured) <= 65
 
 
 def test_the_relays_do_it_as_a_duty_in_its_rhythm() -> None:

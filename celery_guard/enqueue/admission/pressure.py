@@ -71,14 +71,15 @@ def limit_name(lane: str, reason: str) -> str:
 
 
 def _pool_use(using: str) -> float:
-    stats = _pool_stats(using)
+    stats = pool_stats(using)
     if stats is None:
         return 0.0
     taken = stats["pool_size"] - stats["pool_available"] + stats.get("requests_waiting", 0)
     return float(taken / stats["pool_max"])
 
 
-def _pool_stats(using: str) -> Mapping[str, Any] | None:
+def pool_stats(using: str) -> Mapping[str, Any] | None:
+    """How Django's own connection pool of this process stands; None without one."""
     # Only what Django itself pools can be seen from here, and only from this process.
     pool = getattr(connections[using], "pool", None)
     return None if pool is None else cast(Mapping[str, Any], pool.get_stats())

@@ -159,7 +159,7 @@ def test_the_pool_in_use_is_pressure(limit: Limit, monkeypatch: pytest.MonkeyPat
     """Of Django's own pool: the highest lane has all of the limit, the lowest 60 % of it."""
     limit(admission={"pool": 1.0})
     stats = {"pool_size": 10, "pool_available": 3, "pool_max": 10}
-    monkeypatch.setattr(pressure, "_pool_stats", lambda using: stats)
+    monkeypatch.setattr(pressure, "pool_stats", lambda using: stats)
     assert (granted(urgent), granted(idle)) == (True, False)
     assert refusal(idle).limit == "admission.pool"
 
