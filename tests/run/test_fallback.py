@@ -21,6 +21,7 @@ from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import release
 from celery_guard.jobs.sending import unsend
+from celery_guard.middleware import problem
 from celery_guard.models import Fallback, Gate, Job, Switch
 from celery_guard.relay import lead as leads
 from celery_guard.relay.lead import Lead
@@ -186,7 +187,7 @@ def test_past_its_concurrency_it_refuses_with_retry_after(bound: Bound) -> None:
     assert {(e.reason, e.limit, e.status) for e in refused} == {
         ("fallback", "rollout.fallback.concurrency", 503)
     }
-    assert min(e.retry_after for e in refused) >= 1
+    assert min(int(problem(e)["Retry-After"]) for e in refused) >= 1
     assert Job.objects.count() == 3, "a refused request leaves no job"
     wait_for(lambda: Job.objects.filter(state="running").count() == 3, what="the three to begin")
     for n in range(20):

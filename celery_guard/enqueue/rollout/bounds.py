@@ -137,5 +137,5 @@ def forget_old(using: str) -> int:
     """Remove uses that ended longer ago than unsuccessful jobs are kept; return how many."""
     before = in_seconds(-guard_settings().retention.failed)
     old = Fallback.objects.using(using).filter(ended_at__lt=before).order_by("ended_at")
-    ids = list(old.values_list("pk", flat=True)[:500])
+    ids = list(old.values_list("pk", flat=True)[:5000])
     return Fallback.objects.using(using).filter(pk__in=ids).delete()[0] if ids else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -17,7 +18,7 @@ from typing import Any
 
 from django.db import Error as DatabaseError
 from django.db import connections, transaction
-from django.db.models import Min, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Min, Q, QuerySet
 
 from celery_guard.conf import Mode, guard_settings
 from celery_guard.enqueue.admission.limits import Cap, caps_of
@@ -40,6 +41,8 @@ KEPT = 86400.0
 ALIVE = 3600.0
 """Seconds after which a call that has not ended counts as gone: its message or worker was lost."""
 _LONGEST = {"task": 255, "lane": 64}
+_STEP, _ROUNDS = 2000, 50
+"""Most rows removed in one statement, and statements in one purge."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +123,16 @@ def observed_run(
 
 def forget_old(using: str) -> int:
     """Remove calls that were seen longer ago than a day; return how many."""
-    old = Observed.objects.using(using).filter(asked_at__lt=in_seconds(-KEPT)).order_by("pk")
-    ids = list(old.values_list("pk", flat=True)[:5000])
-    return Observed.objects.using(using).filter(pk__in=ids).delete()[0] if ids else 0
+    return sum(itertools.takewhile(bool, (_forget_some(using) for _ in range(_ROUNDS))))
+
+
+def _forget_some(using: str) -> int:
+    # Ids grow with time, so the oldest rows are at the head, and nothing beyond it is looked at.
+    calls = Observed.objects.using(using)
+    is_old = ExpressionWrapper(Q(asked_at__lt=in_seconds(-KEPT)), output_field=BooleanField())
+    head = calls.annotate(is_old=is_old).order_by("pk").values_list("pk", "is_old")[:_STEP]
+    ids = [pk for pk, old in head if old]
+    return calls.filter(pk__in=ids).delete()[0] if ids else 0
 
 
 def _quietly(using: str, work: Any) -> None:

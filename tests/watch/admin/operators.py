@@ -11,7 +11,8 @@ Operator = Callable[..., Client]
 
 VIEW = (
     *("view_job", "view_attempt", "view_outboxmessage", "view_lanesnapshot", "view_effect"),
-    *("view_switch", "view_replay", "view_taskmode", "view_mismatch", "view_limitchange"),
+    *("view_switch", "view_replay", "view_taskmode", "view_mismatch"),
+    *("view_limitchange", "view_fallback"),
 )
 
 
