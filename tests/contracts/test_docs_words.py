@@ -35,7 +35,7 @@ ROOMS = ("enqueue", "jobs", "outbox", "relay", "run", "settle", "watch")
 EVENT = re.compile(rf'"((?:{"|".join(ROOMS)})\.[a-z_]+)"')
 # Names under the project's prefix that are no metrics: tables, NOTIFY's channel.
 TABLES = re.compile(
-    r"celery_guard_(job|attempt|effect|outboxmessage|lanelead|lanesnapshot|duty|counter|limit|limithold|insert(_many)?_)$"
+    r"celery_guard_(job|attempt|effect|outboxmessage|lanelead|lanesnapshot|duty|counter|limit|limithold|insert(_many)?_|release_)$"
 )
 
 

@@ -15,6 +15,7 @@ from celery_guard.jobs import running
 from celery_guard.jobs.named import NamedJob
 from celery_guard.run.answer import answer
 from tests.project.shop.tasks import mark
+from tests.project.shop.witness import open_gate
 from tests.run.delivery import deliver, job_of, receive, send, state_of
 from tests.run.marks import on_database
 from tests.run.tasks import in_steps, refresh
@@ -47,6 +48,7 @@ def test_only_an_atomic_body_may_lose_its_claim(scratch: object) -> None:
 
 def test_a_coalesced_body_keeps_its_slot(scratch: object) -> None:
     """One that is still at work after a crash must not meet the next run of its key."""
+    open_gate("refresh-slot")
     assert _waits_for_the_disk(job_of(refresh.delay("slot")))
 
 
