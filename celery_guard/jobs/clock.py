@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, ExpressionWrapper, Func, Value
 
@@ -56,3 +57,15 @@ def in_seconds(seconds: float) -> ExpressionWrapper[Any]:
 def now_sql(connection: BaseDatabaseWrapper) -> str:
     """The SQL of :class:`DatabaseNow` for statements written by hand."""
     return NOW_SQL[connection.vendor]
+
+
+def database_time(using: str) -> datetime:
+    """The clock of the database on ``using``, in the form in which its columns are read."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        # Without parameters a doubled percent sign would stay doubled.
+        cursor.execute(f"SELECT {now_sql(connection)} WHERE 1 = %s", [1])
+        value: str | datetime = cursor.fetchone()[0]
+    # SQLite says the time as text, MariaDB without a zone; both say it in UTC.
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time.replace(tzinfo=UTC) if settings.USE_TZ and time.tzinfo is None else time

@@ -15,6 +15,7 @@ from celery_guard.jobs import direct, folding, release_held, release_portably, s
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.jobs.following import Key, live
 from celery_guard.jobs.models import Job
+from celery_guard.jobs.placing import Placing
 from celery_guard.jobs.sending import Lead, Sending, unsend
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
 from celery_guard.jobs.states import Reason, State
@@ -50,6 +51,7 @@ def release(
     shares: Mapping[str, int] | None = None,
     nobodys: Stretch = HEAD_ONLY,
     steered: bool = False,
+    placing: Placing | None = None,
     alone: bool = False,
 ) -> list[Sending]:
     """Mark the due jobs of a lane as sent, oldest first, and return them.
@@ -61,10 +63,13 @@ def release(
     :param shares: most rows of each tenant, instead of both; others get none;
         ``nobodys``: where those without a tenant are.
     :param steered: a hold touches the lane: what it covers is put aside instead of sent.
+    :param placing: gives places to the jobs of dependencies that can't start yet.
     :param alone: only if no hold touches the lane and no tenant waits in it (where
         :func:`sees_others`), so that whoever gives nothing else need not ask for them before.
     """
-    pick = _pick_alone if alone else release_held.release if steered else _pick
+    pick = _pick_alone if alone else _pick
+    if steered or placing is not None:
+        pick = functools.partial(release_held.release, steered=steered, placing=placing)
     for turn in range(ROUNDS):
         sendings, keys = pick(using, lead, batch, window, EXPIRED, shares, nobodys)
         if keys:
@@ -199,6 +204,7 @@ def _sending(*row: Any) -> Sending:
         message_id=row[8],
         body=row[9] or b"",
         envelope=row[10],
+        dependency=row[11],
     )
 
 

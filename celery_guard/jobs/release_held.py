@@ -1,13 +1,16 @@
-"""The release of a lane in which some jobs are held: those are put aside, the others go.
+"""The release of a lane in which some jobs may not go: those are put aside, the others go.
 
-Slower than the ordinary release, and used only while a hold touches the lane. Every held job is
-met once and moved away from the head, so 10,000 of them cost 20 looks, not 20 a release.
+They are held by a switch, or call a dependency that has no room for them yet. Slower than the
+ordinary release, and used only while there are such. Every such job is met once and moved away
+from the head, so 10,000 of them cost 20 looks, not 20 a release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import connections, transaction
 
@@ -15,18 +18,31 @@ from celery_guard.jobs import pausing, sharing
 from celery_guard.jobs.following import Key
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.pausing import Switched
+from celery_guard.jobs.placing import PLACED, Place, Placing, give_places
 from celery_guard.jobs.release_portably import leads, mark
 from celery_guard.jobs.sending import Lead, Sending
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
+from celery_guard.jobs.states import Reason
 
 LOOK = 500
 """Rows of the lane's head that one round looks at."""
 LOOK_EACH = 100
 """The same of each tenant's, where tenants take turns."""
 ROUNDS = 20
-"""Most rounds of one release that only put jobs aside."""
+"""Most rounds of one release that only put jobs aside under a hold."""
+ROUNDS_PLACING = 5
+"""The same where each gets a place of its own: the other lanes wait meanwhile."""
 
-Row = tuple[int, str, str, str | None]
+
+class Row(NamedTuple):
+    """A due job as this release sees it."""
+
+    pk: int
+    task: str
+    tenant: str
+    key: str | None
+    dependency: str
+    reason: str
 
 
 def release(
@@ -37,12 +53,15 @@ def release(
     expired: str,
     shares: Mapping[str, int] | None = None,
     nobodys: Stretch = HEAD_ONLY,
+    *,
+    steered: bool = True,
+    placing: Placing | None = None,
 ) -> tuple[list[Sending], set[Key]]:
-    """See :func:`celery_guard.jobs.release_portably.release`; jobs under a hold are not sent."""
-    for _ in range(ROUNDS):
+    """See :func:`celery_guard.jobs.release_portably.release`; what may not go is not sent."""
+    for _ in range(ROUNDS if placing is None else ROUNDS_PLACING):
         with transaction.atomic(using=using):
             # Before any job: everybody locks switches first.
-            holds = pausing.holds_in_force(using)
+            holds = pausing.holds_in_force(using) if steered else []
             if any(hold.closes(lead.lane) for hold in holds):
                 return [], set()
             if not leads(using, lead).exists():
@@ -50,11 +69,11 @@ def release(
             room = _room(using, lead.lane, batch, window, shares)
             rows = _locked(using, lead.lane, room, shares, nobodys)
             free = _without_held(using, lead.lane, rows, holds)
-            if free or not rows:
-                chosen = _within(free, room, shares)
-                alone = [pk for pk, _, _, key in chosen if key is None]
-                keys = {(task, key) for _, task, _, key in chosen if key is not None}
-                return mark(using, alone, expired), keys
+            choice = _Choice(room, dict(shares) if shares is not None else None, placing)
+            choice.choose(free)
+            give_places(using, choice.aside)
+            if choice.chosen or len(free) - len(choice.aside) == len(rows):
+                return mark(using, choice.alone, expired), choice.keys
     return [], set()
 
 
@@ -79,7 +98,8 @@ def _locked(
     skips = connections[using].features.has_select_for_update_skip_locked
     rows = due.order_by("sent_at", "due_at").select_for_update(skip_locked=skips)
     most = max(LOOK, room) if shares is None else None
-    return list(rows.values_list("pk", "task", "tenant", "coalesce_key")[:most])
+    columns = rows.values_list("pk", "task", "tenant", "coalesce_key", "dependency", "reason")
+    return [Row(*row) for row in columns[:most]]
 
 
 def _without_held(
@@ -88,22 +108,74 @@ def _without_held(
     aside: dict[datetime, list[int]] = {}
     free = []
     for row in rows:
-        if (due := pausing.until(holds, lane, row[1], row[2])) is None:
+        if (due := pausing.until(holds, lane, row.task, row.tenant)) is None:
             free.append(row)
         else:
-            aside.setdefault(due, []).append(row[0])
+            aside.setdefault(due, []).append(row.pk)
     for due, ids in aside.items():
         pausing.put_aside(Job.objects.using(using).filter(pk__in=ids), due)
     return free
 
 
-def _within(rows: Sequence[Row], room: int, shares: Mapping[str, int] | None) -> Sequence[Row]:
-    if shares is None:
-        return rows[:room]
-    left = dict(shares)
-    chosen = []
-    for row in rows:
-        if left.get(row[2], 0) > 0:
-            left[row[2]] -= 1
-            chosen.append(row)
-    return chosen
+@dataclasses.dataclass(slots=True)
+class _Choice:
+    """Which of the free rows go, and which get a place first."""
+
+    room: int
+    shares: dict[str, int] | None
+    placing: Placing | None
+    chosen: list[Row] = dataclasses.field(default_factory=list)
+    aside: list[tuple[int, Place]] = dataclasses.field(default_factory=list)
+    _known: dict[Key, Place | None] = dataclasses.field(default_factory=dict)
+
+    def choose(self, rows: Iterable[Row]) -> None:
+        """Go through ``rows``, the oldest first."""
+        for row in rows:
+            if (place := self._place(row)) is not None:
+                self.aside.append((row.pk, place))
+            elif self._fits(row):
+                self._count(row)
+                self.chosen.append(row)
+
+    @property
+    def alone(self) -> list[int]:
+        """Those that are sent as they are."""
+        return [row.pk for row in self.chosen if row.key is None]
+
+    @property
+    def keys(self) -> set[Key]:
+        """The coalesce keys of the others."""
+        return {(row.task, row.key) for row in self.chosen if row.key is not None}
+
+    def _place(self, row: Row) -> Place | None:
+        # One that asks after a call of its own makes none.
+        if self.placing is None or not row.dependency or row.reason in _ASKING:
+            return None
+        if row.key is None:
+            return self._next_place(row, self.placing)
+        # All requests of a key make one call.
+        key = (row.task, row.key)
+        if key not in self._known:
+            self._known[key] = self._next_place(row, self.placing)
+        return self._known[key]
+
+    def _next_place(self, row: Row, placing: Placing) -> Place | None:
+        if placing.closed(row.dependency):
+            return placing.place(row.dependency)
+        if row.reason in PLACED or placing.may_go(row.dependency):
+            return None
+        return placing.place(row.dependency)
+
+    def _fits(self, row: Row) -> bool:
+        if self.shares is None:
+            self.room -= 1
+            return self.room >= 0
+        self.shares[row.tenant] = self.shares.get(row.tenant, 0) - 1
+        return self.shares[row.tenant] >= 0
+
+    def _count(self, row: Row) -> None:
+        if self.placing is not None and row.dependency and row.reason not in PLACED:
+            self.placing.go(row.dependency)
+
+
+_ASKING = (Reason.UNCERTAIN, Reason.ECHO)

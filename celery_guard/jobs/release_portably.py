@@ -143,6 +143,7 @@ def mark(using: str, ids: Sequence[int], expired: str) -> list[Sending]:
             "message_id",
             "message__body",
             "message__envelope",
+            "dependency",
         )
     }
     return [_sending(*rows[pk]) for pk in ids]
@@ -160,6 +161,7 @@ def _sending(
     message_id: int | None,
     body: Any,
     envelope: str | None,
+    dependency: str,
 ) -> Sending:
     return Sending(
         id=pk,
@@ -173,4 +175,5 @@ def _sending(
         message_id=message_id,
         body=bytes(body or b""),
         envelope=envelope,
+        dependency=dependency,
     )

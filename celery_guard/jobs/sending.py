@@ -35,7 +35,7 @@ class Sending:
     """One job marked as sent, with the message that now has to reach the broker.
 
     ``sent_at`` is None for a job that expired instead. ``envelope`` is None when the message
-    is gone.
+    is gone. ``dependency`` is told by a release only.
     """
 
     id: int
@@ -49,6 +49,7 @@ class Sending:
     message_id: int | None
     body: bytes
     envelope: str | None
+    dependency: str = ""
 
 
 def unsend(using: str, sendings: Iterable[Sending]) -> int:

@@ -7,6 +7,7 @@ since what is with the broker already goes in the broker's order.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Collection, Mapping
 
@@ -16,6 +17,7 @@ from celery_guard.jobs import sharing
 from celery_guard.jobs.release import release, sees_others
 from celery_guard.jobs.sending import Lead, Sending
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
+from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker, slots_of, window_of
 from celery_guard.relay.shares import Claimant, share
 from celery_guard.relay.steering import is_steered
@@ -31,8 +33,9 @@ FAR = 2.0
 class Turns:
     """The turns of one lane, as its leader gives them. What is kept here is a hint only."""
 
-    def __init__(self, using: str) -> None:
+    def __init__(self, using: str, places: Places) -> None:
         self._using = using
+        self._places = places
         self._after = ""
         self._others = False
         self._own: dict[str, tuple[float, Tenants]] = {}
@@ -43,18 +46,29 @@ class Turns:
 
         :param workers: those that live; their slots bound what the broker may hold.
         """
+        placing = self._places if self._places.strained() else None
+        sent = self._release(lead, batch, workers, placing)
+        if placing is None:
+            self._places.count(sent)
+        return sent
+
+    def _release(
+        self, lead: Lead, batch: int, workers: Collection[Worker], placing: Places | None
+    ) -> list[Sending]:
         window = window_of(lead.lane, workers)
         # A lane is nearly always without them: then this one statement is all there is to a look.
-        alone = window is not None and not self._others and sees_others(self._using)
+        alone = placing is None and window is not None
+        alone = alone and not self._others and sees_others(self._using)
         if alone and (sent := release(self._using, lead, batch, window, alone=True)):
             return sent
         steered = is_steered(self._using, lead.lane)
+        going = functools.partial(release, steered=steered, placing=placing)
         tenants = [] if window is None else self._waiting(lead.lane)
         self._others = steered or bool(tenants)
         if alone and not self._others:
             return []
         if window is None or not tenants:
-            return release(self._using, lead, batch, window, steered=steered)
+            return going(self._using, lead, batch, window)
         held = sharing.held_by_tenant(self._using, lead.lane)
         nobodys = self._nobodys(lead.lane)
         if nobodys is not None:
@@ -66,9 +80,7 @@ class Turns:
         claimants = {tenant: self._claimant(tenant, held) for tenant in tenants}
         shares = share(room, claimants)
         nobodys = nobodys or HEAD_ONLY
-        return release(
-            self._using, lead, batch, window, shares=shares, nobodys=nobodys, steered=steered
-        )
+        return going(self._using, lead, batch, window, shares=shares, nobodys=nobodys)
 
     def _nobodys(self, lane: str) -> Stretch | None:
         near = sharing.has_nobodys(self._using, lane, HEAD_ONLY)

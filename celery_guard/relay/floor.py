@@ -17,6 +17,7 @@ from celery_guard.relay import lead as leads
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.relay.duties import Rota
 from celery_guard.relay.fair import Turns
+from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import live_workers
 from celery_guard.relay.publish import publisher_for
 from celery_guard.relay.publish.deliver import deliver
@@ -66,6 +67,7 @@ class _Drain:
         self.using = using
         self.owner = uuid.uuid4()
         self.sent = 0
+        self._places = Places(using)
         self._settings = guard_settings().relay
         self._publisher = publisher_for(app, self._settings.timeout)
 
@@ -91,7 +93,8 @@ class _Drain:
     def _release(self, lead: Lead) -> list[Sending]:
         leads.renew(self.using, self.owner, self._settings.lead_lease)
         workers = live_workers(self.using)
-        return Turns(self.using).release(lead, self._settings.batch, workers)
+        self._places.look([lead.lane])
+        return Turns(self.using, self._places).release(lead, self._settings.batch, workers)
 
     def _send(self, lead: Lead, batch: list[Sending]) -> bool:
         outgoing = [s for s in batch if s.sent_at is not None or s.awaited]

@@ -34,6 +34,7 @@ from celery_guard.relay.fair import Turns
 from celery_guard.relay.line import Line, Report
 from celery_guard.relay.listen import Listener
 from celery_guard.relay.pace import Pace
+from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker, live_workers
 from celery_guard.relay.publish import publisher_for
 from celery_guard.relay.publish.deliver import Delivery
@@ -78,7 +79,8 @@ class Relay:
         self._leads: dict[str, Lead] = {}
         self._lines: dict[str, Line] = {}
         self._paces: dict[str, Pace] = {}
-        self._turns: defaultdict[str, Turns] = defaultdict(lambda: Turns(using))
+        self._places = Places(using)
+        self._turns: defaultdict[str, Turns] = defaultdict(lambda: Turns(using, self._places))
         self._freeing = Freeing(using)
         self._word = Word(using)
         self._owed: deque[Report] = deque()
@@ -136,7 +138,8 @@ class Relay:
             self._sweep_at = now + guard_settings().sweep.every
             self._heal()
         self._word.give({lead: not self._line(lane).open for lane, lead in self._leads.items()})
-        for lane in self._freeing.free(self._leads):
+        freed = self._freeing.free(self._leads) | self._places.look(self._leads)
+        for lane in freed:
             self._paces[lane].now()
         self._ask_what_is_due()
 

@@ -15,13 +15,13 @@ from django.db import OperationalError, connections
 
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
+from celery_guard.jobs.clock import database_time
 from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
 from celery_guard.relay.presence import Worker, live_workers, slots_of, window_of
 from celery_guard.watch import brokers, counters, database
 from celery_guard.watch.advising import add_advice, learn_service
 from celery_guard.watch.bounded import bounded, timed_out
-from celery_guard.watch.clock import database_time
 from celery_guard.watch.completions import count_completion
 from celery_guard.watch.dead_letters import dead_letters
 from celery_guard.watch.measuring import Measured, measure

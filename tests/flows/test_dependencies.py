@@ -32,9 +32,10 @@ def _in_a_second(times: list[float]) -> int:
 def test_a_throttled_provider_holds_up_nobody(
     form: str, processes: Processes, scratch: Path, settings: object
 ) -> None:
-    """60 jobs at 8/s on two slots: never over the limit, two claims a job, others pass at once."""
-    throttled = [calls.delay("calls") for _ in range(60)]
+    """60 jobs at 8/s on two slots: never over the limit, hardly more than a claim a job, others pass at once."""
     hire(processes, concurrency=2, env={"GUARD_TEST_LIMITS": form})
+    wait_for_state(tasks.mark.delay("ready"), "succeeded", timeout=60)
+    throttled = [calls.delay("calls") for _ in range(60)]
     wait_for(lambda: traces("calls"), what="the first call")
     others = [tasks.mark.delay(f"n{n}") for n in range(10)]
     for handle in others:
@@ -47,7 +48,8 @@ def test_a_throttled_provider_holds_up_nobody(
     assert _in_a_second(times) <= 8 + 5 + 3
     jobs = Job.objects.filter(task=calls.name)
     assert {(job.failures, job.lost) for job in jobs} == {(0, 0)}
-    assert sum(job.starts for job in jobs) <= 2.5 * 60
+    # A batch that was sent before anything was known comes back once.
+    assert sum(job.starts for job in jobs) <= 1.7 * 60
     assert not Attempt.objects.exists()
     last = max(job.finished_at for job in jobs if job.finished_at)
     assert all(job_of(handle).finished_at < last for handle in others)

@@ -12,6 +12,7 @@ from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.release import release
 from celery_guard.models import Job, LaneLead
 from celery_guard.relay.fair import Turns
+from celery_guard.relay.placing import Places
 from tests.factories import make_job
 from tests.jobs.crowds import crowd, plain
 from tests.jobs.requests import ask, ask_every, run, send
@@ -65,7 +66,7 @@ def test_a_tenants_crowd_holds_up_neither_the_tenant_nor_others(
     Job.objects.filter(pk=behind.pk).update(tenant="a")
     for _ in range(60):
         make_job(tenant="b", due_in=-600)
-    turns = Turns("default")
+    turns = Turns("default", Places("default"))
     LaneLead.objects.all().delete()
     held = lead()
     sent = [s.id for _ in range(3) for s in turns.release(held, 100, workers())]

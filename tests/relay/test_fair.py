@@ -18,6 +18,7 @@ from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.models import Job, LaneLead
 from celery_guard.relay import fair
 from celery_guard.relay.fair import Turns
+from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker
 from tests.factories import make_job
 from tests.jobs.requests import ask, held_elsewhere
@@ -42,7 +43,9 @@ def wait(tenant: str, count: int = 1, **changes: Any) -> None:
 def send(turns: Turns | None = None, *, slots: int = SLOTS, batch: int = 100) -> Counter[str]:
     """Whose jobs one release sends, and how many."""
     LaneLead.objects.filter(lane="high").delete()
-    sent = (turns or Turns("default")).release(lead("high"), batch, workers(slots))
+    sent = (turns or Turns("default", Places("default"))).release(
+        lead("high"), batch, workers(slots)
+    )
     ids = [sending.id for sending in sent]
     return Counter(Job.objects.filter(pk__in=ids).values_list("tenant", flat=True))
 
@@ -142,7 +145,7 @@ def test_more_tenants_than_one_look_considers_get_their_turn(monkeypatch: pytest
     monkeypatch.setattr(fair, "MOST", 3)
     for name in "abcdefg":
         wait(name, 5)
-    turns, seen = Turns("default"), Counter[str]()
+    turns, seen = Turns("default", Places("default")), Counter[str]()
     for _ in range(4):
         seen += send(turns, slots=64, batch=3)
     assert set(seen) == set("abcdefg")
@@ -163,7 +166,7 @@ def test_a_release_by_turns_needs_the_lead():
     wait("a", 5)
     held = lead("high")
     LaneLead.objects.update(term=held.term + 1)
-    assert Turns("default").release(held, 10, workers()) == []
+    assert Turns("default", Places("default")).release(held, 10, workers()) == []
 
 
 @pytest.mark.parametrize("others", [2, 200])
@@ -174,7 +177,7 @@ def test_the_statements_do_not_grow_with_the_backlog(others: int):
     for n in range(others):
         wait(f"t{n:03}")
     with CaptureQueriesContext(connection) as captured:
-        held, turns = lead("high"), Turns("default")
+        held, turns = lead("high"), Turns("default", Places("default"))
         before = len(captured)
         turns.release(held, 1, workers(64))
         assert len(captured) - before <= 6, "the first look finds out that there are tenants"
@@ -188,7 +191,7 @@ def test_a_lane_without_tenants_takes_one_statement(postgres: None):
     wait("", 2)
     held = lead("high")
     with CaptureQueriesContext(connection) as captured:
-        assert len(Turns("default").release(held, 50, workers())) == 2
+        assert len(Turns("default", Places("default")).release(held, 50, workers())) == 2
     assert len(captured) == 1
 
 
@@ -238,13 +241,13 @@ def test_a_backlog_at_its_bound_hides_no_job_without_a_tenant(
     monkeypatch.setattr(fair, "is_steered", lambda *_: steered)
     settings.CELERY_GUARD = {**settings.CELERY_GUARD, "tenants": {"in_flight": 1}}
     wait("a", 12, due_in=-60)
-    turns = Turns("default")
+    turns = Turns("default", Places("default"))
     assert send(turns) == {"a": 1}
     wait("", 2, due_in=-50)
     wait("a", 12, due_in=-40)
     if at_once:
         Job.objects.filter(sent_at=None).update(due_at=DatabaseNow())
-    assert send(Turns("default")) == {"": 2}
+    assert send(Turns("default", Places("default"))) == {"": 2}
     assert send(turns) == {}
 
 
@@ -254,7 +257,7 @@ def test_a_far_look_is_not_taken_at_every_release(monkeypatch: pytest.MonkeyPatc
     looks: list[str] = []
     monkeypatch.setattr(sharing, "find_nobodys", lambda using, lane: looks.append(lane))
     wait("a", 30)
-    turns = Turns("default")
+    turns = Turns("default", Places("default"))
     for _ in range(5):
         send(turns)
         end(1, of="a")
@@ -266,7 +269,7 @@ def test_a_place_is_not_kept_for_jobs_that_are_gone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fair, "HEAD_ONLY", sharing.Stretch(most=5))
     wait("a", 30, due_in=-60)
     wait("", due_in=-30)
-    turns = Turns("default")
+    turns = Turns("default", Places("default"))
     assert send(turns, slots=64, batch=2) == {"": 1, "a": 1}
     assert send(turns, slots=64, batch=2) == {"a": 2}
 

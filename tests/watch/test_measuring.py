@@ -9,10 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from celery_guard.jobs.clock import database_time
 from celery_guard.jobs.states import State
 from celery_guard.models import Job
 from celery_guard.watch import measuring
-from celery_guard.watch.clock import database_time
 from celery_guard.watch.measuring import Measured, measure
 from tests.factories import make_job
 from tests.watch.rows import aged, ended, retrying, running, sent

@@ -61,11 +61,23 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One rate as it is in force: seconds from call to call, how many at once, and how far ahead of
+    the clock it is given out.
+    """
+
+    interval: float
+    burst: int
+    ahead: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A dependency as it stands: for people and graphs, not for decisions.
+    """A dependency as it stands: for people, graphs and relays; a call asks for leave all the same.
 
     ``tokens`` that are left in the emptiest bucket (None without a rate), ``factor`` of the
-    configured rate in force, ``paused`` microseconds; the last four only ever grow.
+    configured rate in force, ``paused`` microseconds; nobody may call for ``closed`` of them, by a
+    pause or an open breaker. The four counters only ever grow.
     """
 
     name: str
@@ -78,3 +90,5 @@ class Reading:
     refused: int
     throttled: int
     openings: int
+    closed: int = 0
+    turns: tuple[Turn, ...] = ()

@@ -16,7 +16,15 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from celery_guard.relay.limits.answers import Ask, Breaking, Granted, Reading, Refused, Verdict
+from celery_guard.relay.limits.answers import (
+    Ask,
+    Breaking,
+    Granted,
+    Reading,
+    Refused,
+    Turn,
+    Verdict,
+)
 from celery_guard.relay.limits.rules import MICRO, BreakerRule, Rules
 
 CUT_TENTHS, STEP, FLOOR, RAMP = 7, 50_000, 50_000, 100_000
@@ -288,4 +296,9 @@ def read(s: State, rules: Rules, now: int, held: int) -> Reading:
         refused=s.refused,
         throttled=s.throttled,
         openings=s.openings,
+        closed=max(0, s.paused_until - now, s.open_until - now),
+        turns=tuple(
+            Turn(interval=t / MICRO, burst=bucket.burst, ahead=max(0, tat - now) / MICRO)
+            for bucket, tat, t in zip(rules.buckets, s.tats, s.intervals, strict=True)
+        ),
     )

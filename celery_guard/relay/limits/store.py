@@ -119,6 +119,14 @@ def read(wanted: Sequence[Rules]) -> list[Reading]:
     return limits().read(wanted)
 
 
+def look(wanted: Sequence[Rules]) -> list[Reading]:
+    """The same for whoever asks often, and must not wait for a store that does not answer.
+
+    :raises LimitsAway: when nobody answers, or has just not answered.
+    """
+    return _patience.ask(lambda kept: kept.read(wanted))
+
+
 def _said(question: Callable[[Limits], None]) -> bool:
     try:
         _patience.ask(question)

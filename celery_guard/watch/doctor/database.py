@@ -9,9 +9,9 @@ from django.db import Error as DatabaseError
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
+from celery_guard.jobs.clock import database_time
 from celery_guard.outbox import functions
 from celery_guard.relay.presence import live_workers
-from celery_guard.watch.clock import database_time
 from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
 
 SKEW_MOST = 2.0

@@ -9,7 +9,7 @@ from celery import Celery
 from django.db.models import Exists, Max
 
 from celery_guard.conf import Lane, guard_settings
-from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.clock import DatabaseNow, database_time, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import Reason
 from celery_guard.relay.broker_app import path_of
@@ -18,7 +18,6 @@ from celery_guard.relay.models import Duty, LaneLead
 from celery_guard.relay.presence import live_workers, slots_of
 from celery_guard.settle.models import Effect
 from celery_guard.settle.states import EffectState
-from celery_guard.watch.clock import database_time
 from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
 from celery_guard.watch.lanes import closing
 from celery_guard.watch.limits import limits_now

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from celery_guard.watch.clock import database_time
+from celery_guard.jobs.clock import database_time
 from celery_guard.watch.measuring import measure
 from tests.watch.admin.pages import JOBS
 
