@@ -77,6 +77,7 @@ class DatabaseLimits:
         length = int(lease * 1_000_000)
 
         def decided(state: State, now: int) -> None:
+            state.lease = max(state.lease, length)
             for permit in sorted(permits):
                 # One that is over may be another's by now.
                 mine = self._holds(rules.name, LimitHold.PERMIT).filter(holder=permit)
@@ -128,6 +129,11 @@ class DatabaseLimits:
         now = micros(self._row(rules.name).values_list(DatabaseNow(), flat=True).get())
         state = State.decode(text)
         LimitHold.objects.using(self.using).filter(name=rules.name, over__lte=now).delete()
+        if now < state.seen:
+            # The clock has stepped back: no permit may last until it gets there again.
+            late = self._holds(rules.name, LimitHold.PERMIT).filter(over__gt=now + state.lease)
+            late.update(over=now + state.lease)
+        state.seen = now
         answer = decided(state, now)
         mine = self._row(rules.name).filter(version=version)
         if not mine.update(state=state.encode(), version=version + 1):

@@ -64,6 +64,8 @@ class State:
     probed: int = 0
     probe: str = ""
     probe_until: int = 0
+    lease: int = 0
+    seen: int = 0
     granted: int = 0
     refused: int = 0
     throttled: int = 0
@@ -87,6 +89,7 @@ def take(
 
     :param place: the asker's place so far; ``held``: live permits of others.
     """
+    s.lease = max(s.lease, ask.lease)
     _catch_up(s, rules, now)
     place = place if place - now <= max(AHEAD, ask.within) else 0
     reason, until, busy = _blocked(s, now, ask.permit)
@@ -168,6 +171,8 @@ def _bound(s: State, rules: Rules, latest: int) -> None:
     # No tokens come of it: a bucket that is cut to ``latest`` is still empty until then.
     s.paused_until, s.open_until = min(s.paused_until, latest), min(s.open_until, latest)
     s.line = min(s.line, latest)
+    # No lease that was ever asked for lasts longer.
+    s.probe_until = min(s.probe_until, latest - AHEAD + s.lease)
     for n, (bucket, t) in enumerate(zip(rules.buckets, s.intervals, strict=True)):
         s.gates[n] = min(s.gates[n], latest + bucket.burst * t)
         s.tats[n] = min(s.tats[n], latest + bucket.burst * t)

@@ -6,12 +6,14 @@ import math
 import time
 
 import pytest
+from django.db.models import F
 
+from celery_guard.models import Limit, LimitHold
 from celery_guard.relay.limits.answers import Verdict
 from celery_guard.relay.limits.rules import MICRO
 from celery_guard.relay.limits.store import Limits
 from tests.kit.processes import Processes
-from tests.relay.limits.stores import FORMS, Desk, rules
+from tests.relay.limits.stores import FORMS, Desk, rules, store
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.django_db(transaction=True)]
 
@@ -151,6 +153,20 @@ def test_a_permit_ends_with_its_lease(limits: Limits) -> None:
     assert not desk.granted("another")
     desk.finish("dead/1")
     assert desk.read().permits == 2, "a late return takes nothing from the heir"
+
+
+def test_a_permit_of_a_clock_ahead_ends_with_a_lease() -> None:
+    """In the database too: whoever died holds nothing until the clock gets there again."""
+    desk = Desk(store("database"), rules(concurrency=1))
+    assert desk.granted("dead", lease=0.2)
+    day = 86_400 * MICRO
+    LimitHold.objects.filter(name=desk.rules.name).update(over=F("over") + day, at=F("at") + day)
+    row = Limit.objects.get(pk=desk.rules.name)
+    row.state = row.state.replace('"seen": ', '"seen": 9')
+    row.save()
+    assert not desk.granted("heir")
+    time.sleep(0.3)
+    assert desk.granted("heir")
 
 
 def test_a_late_renewal_brings_no_permit_back(limits: Limits) -> None:

@@ -97,13 +97,17 @@ class OnNumbers:
     def renew(self, now: int, permit: str, lease: int) -> None:
         """A heartbeat."""
         self._forget(now)
+        self.state.lease = max(self.state.lease, lease)
         if permit in self.permits:
             self.permits[permit] = (self.permits[permit][0], now + lease)
         if self.state.probe == permit and self.state.probe_until > now:
             self.state.probe_until = now + lease
 
     def _forget(self, now: int) -> None:
-        self.permits = {n: held for n, held in self.permits.items() if held[1] > now}
+        latest = now + self.state.lease
+        self.permits = {
+            n: (at, min(over, latest)) for n, (at, over) in self.permits.items() if over > now
+        }
         self.places = {n: at for n, at in self.places.items() if at + decide.KEEP > now}
 
 
@@ -392,6 +396,29 @@ def test_a_clock_that_was_a_day_ahead_closes_nothing_for_long(
     assert wait <= 671 * MICRO, "a tenth of the rate after an opening"
     # Whoever asks then is the probe.
     assert one.take(START + 1372 * MICRO, _ask(7, 1, 0))[0]
+
+
+@pytest.mark.parametrize("form", ["numbers", "redis"])
+def test_who_died_while_the_clock_was_ahead_is_gone_with_a_lease(
+    redis_client: redis.Redis, form: str
+) -> None:
+    """A permit, renewed or not, and a probe; counted from when the clock is right again."""
+    breaker = BreakerRule(ratio=MICRO, samples=1, window=30 * MICRO, pause=MICRO)
+    bounded = Rules(name="d", buckets=(), concurrency=2, breaker=None)
+    one = OnNumbers(bounded) if form == "numbers" else OnRedis(redis_client, bounded)
+    for n in range(2):
+        assert one.take(START + FAR, _ask(n, 1, 0))[0]
+    one.renew(START + FAR, "j1/1", 5 * MICRO)
+    assert not one.take(START, _ask(2, 1, 0))[0], "they may well be alive"
+    assert one.take(START + 6 * MICRO, _ask(3, 1, 0))[0]
+    redis_client.flushdb()
+    broken = Rules(name="d", buckets=(), concurrency=0, breaker=breaker)
+    one = OnNumbers(broken) if form == "numbers" else OnRedis(redis_client, broken)
+    one.finish(START + FAR, "x", Verdict.FAILED, 0)
+    assert one.take(START + FAR + 2 * MICRO, _ask(4, 1, 0))[0], "the probe"
+    one.take(START, _ask(5, 1, 0))
+    # The opening itself is bounded apart.
+    assert one.take(START + 662 * MICRO, _ask(5, 1, 0))[0]
 
 
 def test_a_window_that_began_under_a_clock_ahead_begins_anew(redis_client: redis.Redis) -> None:

@@ -18,7 +18,7 @@ local function whole(number) return string.format('%.0f', number) end
 local s = {
   factor = MICRO, good_from = 0, used = 0, paused_until = 0, line = 0, hold = FIRST_HOLD,
   counted_from = 0, fine = 0, failed = 0, open_until = 0, doublings = 0, probed = 0,
-  probe_until = 0, granted = 0, refused = 0, throttled = 0, openings = 0,
+  probe_until = 0, lease = 0, seen = 0, granted = 0, refused = 0, throttled = 0, openings = 0,
 }
 local probe = ''
 local bases, intervals, gates, tats = {}, {}, {}, {}
@@ -58,6 +58,11 @@ local function forget_expired()
   for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', whole(now))) do
     redis.call('ZREM', KEYS[3], permit)
     redis.call('HDEL', KEYS[4], permit)
+  end
+  -- Taken or renewed while the clock was ahead: it need not get there again.
+  local latest = whole(now + s.lease)
+  for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
+    redis.call('ZADD', KEYS[3], latest, permit)
   end
 end
 
@@ -99,6 +104,7 @@ local function bound(latest)
   for _, name in ipairs({'paused_until', 'open_until', 'line'}) do
     s[name] = math.min(s[name], latest)
   end
+  s.probe_until = math.min(s.probe_until, latest - AHEAD + s.lease)
   for n, bucket in ipairs(buckets) do
     gates[n] = math.min(gates[n], latest + bucket.burst * intervals[n])
     tats[n] = math.min(tats[n], latest + bucket.burst * intervals[n])

@@ -30,6 +30,7 @@ local function keep(place)
 end
 
 forget_expired()
+s.lease = math.max(s.lease, ask.lease)
 catch_up()
 local place = tonumber(redis.call('ZSCORE', KEYS[2], ask.place) or 0)
 if place - now > math.max(AHEAD, ask.within) then
