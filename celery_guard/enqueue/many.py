@@ -90,7 +90,7 @@ class _Way:
         return (
             self.batch.takes(self.task)
             and stage_of(self.task).mode is Mode.ON
-            and not switches(self.task.guard.alias).refusals
+            and not switches(self.task.guard.alias).ask_each_call
         )
 
     def enqueue(self, args: Any, kwargs: Any) -> Any:

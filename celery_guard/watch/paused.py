@@ -1,4 +1,4 @@
-"""What is held or refused now, as it is shown to people."""
+"""What is held, refused or demoted now, as it is shown to people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from celery import Celery
 
 from celery_guard.conf import guard_settings
-from celery_guard.enqueue.steering.models import Action, Switch
+from celery_guard.enqueue.steering.models import Switch
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.relay.lead import find_lanes
 from celery_guard.watch.spoken import spoken
@@ -45,9 +45,8 @@ class Shown:
     @property
     def says(self) -> str:
         """The whole switch in one line."""
-        verb = "holds" if self.action == Action.HOLD else "refuses"
         return (
-            f"switch {self.id} {verb} {self.scope} for another {spoken(self.left)} "
+            f"switch {self.id} {self.action}s {self.scope} for another {spoken(self.left)} "
             f"({self.author}: {self.reason})"
         )
 

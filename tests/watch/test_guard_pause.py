@@ -129,3 +129,16 @@ def test_a_closed_lane_is_told_as_paused() -> None:
     assert low() == (0, True)
     run("guard_pause", lane="low", **PAUSE)
     assert low() == (1, False)
+
+
+def test_a_demotion_is_turned_on_shown_and_ended() -> None:
+    """As a hold and a refusal are; two of them can't be asked for together."""
+    told = run("guard_pause", tenant="a", demote=True, **PAUSE)
+    switch = Switch.objects.get()
+    assert (switch.action, switch.tenant) == ("demote", "a")
+    assert f"switch {switch.pk} demotes tenant a for another" in told
+    (finding,) = look_at_switches("default")
+    assert "demotes tenant a" in finding.says
+    assert "ended" in run("guard_resume", str(switch.pk))
+    with pytest.raises(CommandError, match="not allowed with"):
+        run("guard_pause", "--demote", "--refuse", "--tenant", "a")

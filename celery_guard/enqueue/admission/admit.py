@@ -25,6 +25,7 @@ from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.rollout.mode import choose
+from celery_guard.enqueue.steering.demoting import lower_lane
 from celery_guard.enqueue.steering.reading import switches
 from celery_guard.enqueue.steering.refusing import SWITCH, limit_of, refusal, retry_later
 from celery_guard.errors import AdmissionRefused
@@ -153,6 +154,8 @@ def _decide(
             limit=limit_of(switch),
             retry_after=retry_later(),
         )
+    if (lower := lower_lane(task, lane, tenant)) is not None:
+        lane = lower
     if max_wait is None and not is_limited(settings, lane, tenant):
         return Decision(action="accept", lane=lane)
     decision = apart(using, lambda: decide(using, lane, tenant, max_wait))
@@ -165,7 +168,7 @@ def _decide(
 
 
 def _granted(task: Guarded, tenant: str, decision: Decision, max_wait: float | None) -> Admission:
-    options = _terms(decision, max_wait)
+    options = _terms(task, decision, max_wait)
     if decision.place is None and not options:
         return _admission(decision, None)
     if decision.action != "accept":
@@ -191,9 +194,9 @@ def _granted(task: Guarded, tenant: str, decision: Decision, max_wait: float | N
     return _admission(decision, place)
 
 
-def _terms(decision: Decision, max_wait: float | None) -> dict[str, Any]:
+def _terms(task: Guarded, decision: Decision, max_wait: float | None) -> dict[str, Any]:
     lane, options = decision.lane, dict[str, Any]()
-    if decision.action == "demote":
+    if lane.name != task.guard.lane:
         options["queue"] = lane.queue
     if decision.action == "defer":
         options["countdown"] = decision.retry_after

@@ -12,6 +12,7 @@ from celery_guard.enqueue.admission.limits import is_limited
 from celery_guard.enqueue.admission.measured import measured
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
+from celery_guard.enqueue.steering.demoting import demoted
 from celery_guard.enqueue.steering.refusing import check_switches
 from celery_guard.outbox.capture import capturing_everything, collection
 
@@ -38,9 +39,11 @@ def on_terms(
     if owed:
         return options
     terms = places.terms(task.name, lambda: identity_of(task, args, kwargs)["tenant"])
+    settled = "queue" in terms and "queue" not in options
     options = {**terms, **options}
     check_switches(task, args, kwargs, options.get("queue"))
-    return options
+    # Whoever asked for a place was told of a switch then.
+    return options if settled else {**options, **demoted(task, args, kwargs, options)}
 
 
 def pressure_of(using: str, name: str) -> float:

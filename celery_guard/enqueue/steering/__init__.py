@@ -1,4 +1,4 @@
-"""Steering: what an operator holds back or refuses, in one table.
+"""Steering: what an operator holds back, refuses or demotes, in one table.
 
 In: a switch with a scope (lane, task, tenant), a reason, an author and an end. Out: what is in
 force now, as every process reads it at most once a second. Whoever enqueues, releases or claims

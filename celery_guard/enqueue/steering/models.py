@@ -15,6 +15,7 @@ class Action(models.TextChoices):
 
     HOLD = "hold", _("hold: jobs wait in the database, none starts")
     REFUSE = "refuse", _("refuse: new requests are turned away, owed work goes on")
+    DEMOTE = "demote", _("demote: new jobs go to the next lower lane, owed work stays")
 
 
 class Switch(Terms):

@@ -26,7 +26,13 @@ class Switches:
 
     holds: tuple[Switched, ...] = ()
     refusals: tuple[Switched, ...] = ()
+    demotions: tuple[Switched, ...] = ()
     ended: tuple[Switched, ...] = ()
+
+    @property
+    def ask_each_call(self) -> bool:
+        """Whether what becomes of a new request depends on whose it is."""
+        return bool(self.refusals or self.demotions)
 
 
 def switches(using: str) -> Switches:
@@ -47,6 +53,7 @@ def _read(using: str) -> Switches:
     return Switches(
         holds=_those(found, Action.HOLD, ended=False),
         refusals=_those(found, Action.REFUSE, ended=False),
+        demotions=_those(found, Action.DEMOTE, ended=False),
         ended=_those(found, Action.HOLD, ended=True),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from celery_guard.conf import guard_settings
+from celery_guard.enqueue.admission.limits import below
 from celery_guard.enqueue.steering.models import Action, Switch
 from celery_guard.enqueue.steering.reading import MOST, forget
 from celery_guard.enqueue.steering.terms import WORDS, missing, time_faults, too_long
@@ -48,6 +50,9 @@ def _faults(using: str, action: str, seconds: float, words: dict[str, str]) -> l
     faults = [*missing(words, WORDS), *too_long(words, _LENGTHS)]
     if action not in Action.values:
         faults.append(f"action must be one of {', '.join(Action.values)}, not {action!r}")
+    lane = guard_settings().lane(words["lane"])
+    if action == Action.DEMOTE and lane.name and below(guard_settings(), lane) is None:
+        faults.append(f"there is no lane below {lane.name!r}")
     faults += time_faults(seconds, LONGEST)
     if Switch.objects.using(using).in_force().count() >= MOST:
         faults.append(f"{MOST} switches are in force; end some first")

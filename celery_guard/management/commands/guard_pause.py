@@ -1,4 +1,4 @@
-"""``manage.py guard_pause``: hold or refuse jobs of a lane, a task or a tenant, now."""
+"""``manage.py guard_pause``: hold, refuse or demote jobs of a lane, a task or a tenant, now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command(BaseCommand):
     It works on every relay and worker within a second, and ends by itself. Running jobs go on.
     """
 
-    help = "Hold the jobs of a lane, task or tenant; --refuse turns new requests away instead."
+    help = "Hold the jobs of a lane, task or tenant; or --refuse, or --demote, new ones."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options."""
@@ -32,7 +32,11 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", default="", help="jobs of this tenant")
         parser.add_argument("--all", action="store_true", help="every job there is")
         add_terms(parser, what="the switch", times="90s, 30m, 2h, at most 7d")
-        parser.add_argument("--refuse", action="store_true", help="refuse new requests instead")
+        instead = parser.add_mutually_exclusive_group()
+        instead.add_argument("--refuse", action="store_true", help="refuse new requests instead")
+        instead.add_argument(
+            "--demote", action="store_true", help="send new jobs to the next lower lane instead"
+        )
         parser.add_argument("--list", action="store_true", help="only say what is in force")
         parser.add_argument("--using", action="append", help="database alias (may be repeated)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -63,7 +67,7 @@ class Command(BaseCommand):
             for using in aliases:
                 turn_on(
                     using,
-                    action=Action.REFUSE if options["refuse"] else Action.HOLD,
+                    action=_action(options),
                     lane=options["lane"],
                     task=options["task"],
                     tenant=options["tenant"],
@@ -73,6 +77,12 @@ class Command(BaseCommand):
                 )
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
+
+
+def _action(options: dict[str, Any]) -> Action:
+    if options["refuse"]:
+        return Action.REFUSE
+    return Action.DEMOTE if options["demote"] else Action.HOLD
 
 
 def _faults(app: Celery, aliases: Collection[str], options: dict[str, Any]) -> list[str]:

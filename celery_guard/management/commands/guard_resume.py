@@ -22,7 +22,7 @@ class Command(BaseCommand):
     The exit code is 1 when nothing was ended.
     """
 
-    help = "End switches that hold or refuse jobs (exit code 1: there was nothing to end)."
+    help = "End switches that hold, refuse or demote jobs (exit code 1: there was nothing to end)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options."""

@@ -12,7 +12,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from celery_guard.conf import guard_settings
-from celery_guard.jobs.clock import database_time
 from celery_guard.jobs.states import TERMINAL
 from celery_guard.settle.models import Effect
 from celery_guard.settle.states import EffectState

@@ -1,4 +1,4 @@
-"""Steering in the admin: what was held or refused, and a way to begin and to end it."""
+"""Steering in the admin: what was held, refused or demoted, and a way to begin and to end it."""
 
 from __future__ import annotations
 

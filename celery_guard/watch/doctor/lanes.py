@@ -112,7 +112,7 @@ def look_at_leftovers(using: str) -> Iterator[Finding]:
 
 
 def look_at_switches(using: str) -> Iterator[Finding]:
-    """What an operator holds or refuses; easily forgotten."""
+    """What an operator holds, refuses or demotes; easily forgotten."""
     for one in in_force([using]):
         yield warning("steering", one.says, f"python manage.py guard_resume {one.id}")
 

@@ -92,3 +92,14 @@ def test_an_end_needs_a_post_and_happens_once(operator: Operator) -> None:
     assert LogEntry.objects.count() == 1
     assert client.post(f"{SWITCHES}0/end/").status_code == 404
     assert "/end/" not in text(get(client, f"{SWITCHES}{one.pk}/change/"))
+
+
+def test_a_demotion_can_be_asked_for(operator: Operator) -> None:
+    """Like the other actions; of the lowest lane it is refused in words."""
+    client = operator("steer_jobs")
+    asked = {**ASKED, "action": "demote"}
+    response = client.post(f"{SWITCHES}pause/", asked)
+    assert (response.status_code, Switch.objects.count()) == (200, 0)
+    assert "there is no lane below" in text(response)
+    assert client.post(f"{SWITCHES}pause/", {**asked, "lane": "high"}).status_code == 302
+    assert (Switch.objects.get().action, Switch.objects.get().lane) == ("demote", "high")
