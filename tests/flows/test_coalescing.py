@@ -1,13 +1,12 @@
 """Many processes update few things while a worker runs: few runs, and the last state is seen."""
 
-import threading
 from pathlib import Path
 
 import pytest
-from django.db import connection, connections
 
 from celery_guard.models import Job
 from tests.flows.staff import hire, wait_for_state
+from tests.flows.watching import LockWatch, runs_of
 from tests.kit.processes import Processes
 from tests.kit.wait import wait_for
 from tests.project.shop.models import Mark
@@ -35,56 +34,20 @@ def _all_answered() -> bool:
     return not Job.objects.filter(state__in=("waiting", "running")).exists()
 
 
-class _Watch:
-    """Looks again and again whether a caller waits for a lock."""
-
-    def __init__(self) -> None:
-        self.waits: list[str] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> "_Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while connection.vendor == "postgresql" and not self._over.wait(0.005):
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT activity.query FROM pg_locks JOIN pg_stat_activity AS activity "
-                    "USING (pid) WHERE NOT granted AND application_name = 'caller' "
-                    # A page added to a table or index is no other caller's transaction.
-                    "AND locktype <> 'extend'"
-                )
-                self.waits += [query for (query,) in cursor.fetchall()]
-        connections.close_all()
-
-
-def _runs(key: str) -> list[int]:
-    """What each run of the key has seen; AssertionError if two ran at once."""
-    lines = [line.split() for line in traces(f"refresh-{key}")]
-    assert [line[0] for line in lines] == ["begin", "end"] * (len(lines) // 2)
-    return [int(line[1]) for line in lines[1::2]]
-
-
 @pytest.mark.bar
-def test_updates_of_few_things_are_few_runs(processes: Processes, scratch: Path) -> None:
+def test_updates_of_few_things_are_fewruns_of(processes: Processes, scratch: Path) -> None:
     """One at a time a key; the last run sees all that was committed, and none what was undone."""
     hire(processes, concurrency=3)
     for key in KEYS:
         open_gate(f"refresh-{key}")
     _callers(processes)
-    with _Watch() as watch:
+    with LockWatch() as watch:
         open_gate("updates")
         wait_for(lambda: len(traces("done")) == CALLERS, timeout=90, what="all updates")
     wait_for(_all_answered, timeout=60, what="all requests to be answered")
     assert watch.waits == []
     for key in KEYS:
-        runs = _runs(key)
+        runs = runs_of(key)
         assert runs[-1] == Mark.objects.filter(name=f"update-{key}").count()
         assert len(runs) < COMMITTED / 2
     begun = [line for key in KEYS for line in traces(f"refresh-{key}") if "undone" in line]
@@ -108,7 +71,7 @@ def test_all_updates_during_a_run_are_one_more_run(processes: Processes, scratch
         open_gate(f"refresh-{key}")
     wait_for(_all_answered, timeout=60, what="all requests to be answered")
     for key in KEYS:
-        assert _runs(key) == [0, Mark.objects.filter(name=f"update-{key}").count()]
+        assert runs_of(key) == [0, Mark.objects.filter(name=f"update-{key}").count()]
 
 
 @pytest.mark.bar

@@ -1,10 +1,13 @@
 """``python -m tests.flows.updates NAME COUNT KEY…``: a web process that saves things and asks.
 
+It asks the task that ``GUARD_TEST_ASK`` names in ``tests.run.tasks``, else ``refresh``.
+
 Each update is one row and one request in one transaction; every fifth one is rolled back. It
 begins when the gate is opened, so that all such processes begin together.
 """
 
 import itertools
+import os
 import sys
 
 import django
@@ -17,15 +20,17 @@ def main(name: str, count: int, keys: list[str]) -> None:
 
     from tests.project.shop.models import Mark
     from tests.project.shop.witness import leave_trace, wait_until_open
-    from tests.run.tasks import refresh
+    from tests.run import tasks
 
+    ask = getattr(tasks, os.environ.get("GUARD_TEST_ASK", "refresh"))
     leave_trace("ready", name)
     wait_until_open("updates")
     for number, key in zip(range(count), itertools.cycle(keys), strict=False):
-        undone = number % 5 == 4
+        # Of each key, however many there are.
+        undone = (number + number // len(keys)) % 5 == 4
         with transaction.atomic():
             Mark.objects.create(name=f"update-{key}", value="undone" if undone else name)
-            refresh.delay(key, f"{name} {number}{' undone' * undone}")
+            ask.delay(key, f"{name} {number}{' undone' * undone}")
             transaction.set_rollback(undone)
     leave_trace("done", name)
 

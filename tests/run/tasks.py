@@ -308,6 +308,19 @@ def refresh(key: str, asked_by: str = "") -> int:
     return seen
 
 
+SELDOM = 4.0
+
+
+@guarded_task(lane="high")
+@coalesce("seldom:{key}", every=SELDOM)
+def refresh_seldom(key: str, asked_by: str = "") -> int:
+    """The same, at most once in ``SELDOM`` seconds."""
+    leave_trace(f"refresh-{key}", f"begin {os.getpid()} {asked_by}")
+    seen = Mark.objects.filter(name=f"update-{key}").count()
+    leave_trace(f"refresh-{key}", f"end {seen}")
+    return seen
+
+
 @guarded_task(key="invoice-once:{order}", lane="high", comparable=True)
 def invoice_once(order: int) -> dict[str, Any]:
     """Each run that counts leaves one invoice; its answer differs where a test plants that."""
