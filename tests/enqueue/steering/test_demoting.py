@@ -13,7 +13,7 @@ from celery_guard.enqueue.steering.models import Switch
 from celery_guard.enqueue.steering.turning import turn_off, turn_on
 from celery_guard.events import Event
 from celery_guard.models import Job
-from tests.project.shop.tasks import mark, mark_for, mark_low
+from tests.project.shop.tasks import ask_within, mark, mark_for, mark_low
 from tests.relay.ledger import queue_of
 from tests.run.delivery import deliver
 from tests.run.marks import on_database
@@ -100,6 +100,14 @@ def test_owed_work_stays_in_its_lane(scratch: object) -> None:
     deliver(Job.objects.get(key="mark:first"))
     assert lanes() == {"mark:first": "medium", "mark:second": "medium"}, first
     assert switch.scope == "everything"
+
+
+def test_what_a_task_asks_for_is_new(scratch: object) -> None:
+    """An import that makes ten thousand jobs is the very case; a refusal would break it."""
+    demote(task=mark.name)
+    ask_within.delay("x")
+    deliver(Job.objects.get(key="asking:x"))
+    assert lanes() == {"asking:x": "low", "mark:x": "low"}
 
 
 def test_it_is_told_with_the_admissions() -> None:

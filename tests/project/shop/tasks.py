@@ -52,6 +52,12 @@ def mark_for(shop: str, name: str) -> None:
     Mark.objects.create(name=name, value=shop)
 
 
+@guarded_task(key="asking:{name}", lane="low")
+def ask_within(name: str) -> None:
+    """Asks for other work while it runs."""
+    mark.delay(name, "asked for by a task")
+
+
 @guarded_task(key="low:{name}", lane="low")
 def mark_low(name: str) -> None:
     """The same in the low lane."""
