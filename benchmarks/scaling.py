@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from celery_guard.watch.rates import Flow, Service, advance, learn
+from celery_guard.watch.rates import Flow, Service, advance, learn, smooth
 from celery_guard.watch.scaling import Advice, Load, Past, Policy, advise
 
 SECONDS = 4 * 3600
@@ -102,6 +102,7 @@ class Site:
         self.workers, self.booting = 2, deque[tuple[int, int]]()
         self.came = self.went = self.most = self.advised = self.direction = self.reversals = 0
         self.served = self.busy = 0.0
+        self.running, self.in_use = 0, 0.0
         self.ages: list[int] = []
         self.staff: list[int] = []
         self.flow, self.service = Flow(at=START, available=0, floor=False, gone=0), Service()
@@ -131,7 +132,8 @@ class Site:
         while self.booting and self.booting[0][0] <= second:
             self.workers += self.booting.popleft()[1]
         hangs = self.trace == "outage" and second in OUTAGE
-        self.busy += self.workers if hangs else min(self.workers, len(self.queue))
+        self.running = self.workers if hangs else min(self.workers, len(self.queue))
+        self.busy += self.running
         self.served = 0.0 if hangs else self.served % 1 + self.workers
         for _ in range(min(int(self.served), len(self.queue))):
             self.queue.popleft()
@@ -144,12 +146,14 @@ class Site:
         told = Flow(at=now, available=len(self.queue), floor=False, gone=self.went)
         went = self.went - self.flow.gone
         self.flow = advance(self.flow, told)
+        self.in_use = smooth(self.in_use, self.running, EVERY)
         self.service, self.busy = learn(self.service, busy=self.busy, went=went), 0.0
         load = Load(
             arrivals=max(0.0, self.flow.arrivals),
             service_rate=self.service.rate or 1.0,
             backlog=len(self.queue),
             age=self.ages[-1],
+            busy=self.in_use,
         )
         while self.needed and self.needed[0][0] <= second - 300:
             self.needed.popleft()
@@ -175,6 +179,33 @@ class Site:
                 self.booting.append((when, coming + change))
             change = min(0, change + coming)
         self.workers += change
+
+
+def long_jobs(number: int, *, ends: int) -> dict[int, int]:
+    """What is advised second by second for so many jobs that run until then, and no other."""
+    flow, service = Flow(at=START, available=number, floor=False, gone=0), Service()
+    advised, in_use, needed, found = number, float(number), deque[int](maxlen=300 // EVERY), {}
+    for second in range(EVERY, 2 * ends + EVERY, EVERY):
+        running = number if second < ends else 0
+        told = Flow(
+            at=START + timedelta(seconds=second),
+            available=running,
+            floor=False,
+            gone=number - running,
+        )
+        service = learn(service, busy=number * EVERY, went=told.gone - flow.gone)
+        flow, in_use = advance(flow, told), smooth(in_use, running, EVERY)
+        load = Load(
+            arrivals=max(0.0, flow.arrivals),
+            service_rate=service.rate or 1.0,
+            backlog=0,
+            age=0,
+            busy=in_use,
+        )
+        advice = advise(load, policy(), Past(advised=advised, needed=max(needed, default=0)))
+        needed.append(advice.needed)
+        found[second] = advised = advice.workers
+    return found
 
 
 def outcomes(trace: str, decide: Decide) -> list[Outcome]:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from celery_guard.conf import Lane, guard_settings
 from celery_guard.watch import samples
 from celery_guard.watch.models import LaneSample, LaneSnapshot
-from celery_guard.watch.rates import Service, learn
+from celery_guard.watch.rates import Service, learn, smooth
 from celery_guard.watch.scaling import Advice, Load, Past, Policy, advise
 
 
@@ -25,6 +25,13 @@ def learn_service(old: LaneSnapshot | None, row: LaneSnapshot) -> Service:
     known = Service(rate=old.service_rate, busy=old.busy_seconds)
     went = max(0, row.completions_total - old.completions_total)
     return learn(known, busy=passed * (old.running + row.running) / 2, went=went)
+
+
+def busy_slots(old: LaneSnapshot | None, row: LaneSnapshot) -> float:
+    """How many slots have been busy lately, after the time since ``old``."""
+    if old is None:
+        return float(row.running)
+    return smooth(old.busy_slots, row.running, (row.taken_at - old.taken_at).total_seconds())
 
 
 def add_advice(using: str, rows: Collection[LaneSnapshot], before: dict[str, LaneSnapshot]) -> None:
@@ -72,6 +79,7 @@ def load_of(row: LaneSnapshot) -> Load:
         service_rate=row.service_rate or guard_settings().scale.service_rate,
         backlog=max(0, row.ready - row.held),
         age=max(0.0, waits),
+        busy=row.busy_slots,
     )
 
 

@@ -22,7 +22,8 @@ class LaneSnapshot(models.Model):
     below zero.
 
     ``service_rate`` is what one busy slot ends a second, NULL until that is known, and
-    ``busy_seconds`` the slots' busy time since a job ended last. ``desired_workers`` is the scaling
+    ``busy_seconds`` the slots' busy time since a job ended last; ``busy_slots`` is the moving average
+    of ``running``. ``desired_workers`` is the scaling
     advice, NULL before the first; see :mod:`celery_guard.watch.scaling` for the other two.
     """
 
@@ -45,6 +46,7 @@ class LaneSnapshot(models.Model):
     slots = models.IntegerField(default=0)
     workers = models.IntegerField(default=0, db_default=0)
     service_rate = models.FloatField(null=True)
+    busy_slots = models.FloatField(default=0, db_default=0)
     busy_seconds = models.FloatField(default=0, db_default=0)
     desired_workers = models.IntegerField(null=True)
     desired_uncapped = models.IntegerField(null=True)

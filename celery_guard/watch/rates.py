@@ -15,6 +15,11 @@ SMOOTHING = 30.0
 """The averages forget with this time constant, in seconds."""
 
 
+def smooth(before: float, now: float, passed: float) -> float:
+    """The moving average after ``passed`` more seconds, at whose end it is ``now``."""
+    return before - math.expm1(-max(0.0, passed) / SMOOTHING) * (now - before)
+
+
 LEARNING = 50.0
 """The service rate forgets with this many jobs."""
 

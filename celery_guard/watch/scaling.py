@@ -4,11 +4,13 @@
 
     steady  = (1 + headroom) * arrivals / service rate          slots that keep up
     drain   = (backlog - 5 s of arrivals) / (service rate * objective)   slots that catch up
-    workers = ceil((steady + drain) / concurrency) + burst while the oldest job is late
+    load    = max(steady + drain, busy)                          slots that have been in use
+    workers = ceil(load / concurrency) + burst while the oldest job is late
 
 The arrivals over the service rate are the slots that are busy on average (Little's law); to aim at
 exactly those is to run at full load, where a queue never shrinks. The drain term empties what is
-there within one objective. Around it: ceilings that nothing breaks, a tolerance, and the window of
+there within one objective. Both know a job by its arrival and its end; one of hours has neither for long,
+so what is busy is a floor. It is a moving average: a noisy load would climb its own peaks. Around it: ceilings that nothing breaks, a tolerance, and the window of
 Kubernetes' autoscaler for going down, so that whoever applies the advice need not calm it.
 """
 
@@ -34,12 +36,14 @@ class Load:
     """What a lane has to do. Rates are per second; ``service_rate`` is that of one busy slot.
 
     ``backlog`` are the jobs that a free slot would start now; what a limit holds back is none.
+    ``busy`` are the slots that a job has held lately, a moving average.
     """
 
     arrivals: float
     service_rate: float
     backlog: int
     age: float
+    busy: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,7 @@ def advise(load: Load, policy: Policy, past: Past) -> Advice:
 def _uncapped(load: Load, policy: Policy) -> int:
     steady = (1 + policy.headroom) * load.arrivals / load.service_rate
     behind = max(0.0, load.backlog - load.arrivals * SOON)
-    slots = steady + behind / (load.service_rate * policy.objective)
+    slots = max(steady + behind / (load.service_rate * policy.objective), load.busy)
     late = load.backlog > 0 and load.age > policy.objective
     return math.ceil(slots / policy.concurrency) + (policy.burst if late else 0)
 

@@ -20,7 +20,7 @@ from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
 from celery_guard.relay.presence import Worker, live_workers, slots_of, window_of
 from celery_guard.watch import brokers, counters, database
-from celery_guard.watch.advising import add_advice, learn_service
+from celery_guard.watch.advising import add_advice, busy_slots, learn_service
 from celery_guard.watch.bounded import bounded, timed_out
 from celery_guard.watch.completions import count_completion
 from celery_guard.watch.dead_letters import dead_letters
@@ -116,6 +116,7 @@ def _row(this: Round, lane: str, found: Measured) -> LaneSnapshot:
     )
     service = learn_service(old, row)
     row.service_rate, row.busy_seconds = service.rate, service.busy
+    row.busy_slots = busy_slots(old, row)
     return row
 
 

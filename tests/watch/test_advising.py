@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from celery_guard.models import LaneSample, LaneSnapshot
+from celery_guard.models import Job, LaneSample, LaneSnapshot
 from celery_guard.watch import samples
 from celery_guard.watch.lanes import read_lanes
 from celery_guard.watch.prometheus import collector
@@ -93,6 +93,18 @@ def test_a_snapshot_without_ends_keeps_what_was_learnt() -> None:
     found = measure(service_rate=0.5, running=1)
     assert found.service_rate == 0.5
     assert found.busy_seconds == pytest.approx(10, abs=3)
+
+
+def test_busy_slots_are_a_moving_average_and_keep_their_workers() -> None:
+    """Nine jobs of hours, no arrivals, a window that remembers nothing: three workers of 4 stay."""
+    for _ in range(9):
+        running("high")
+    take_snapshot("default")
+    assert lane().busy_slots == 9
+    found = measure(busy_slots=9.0, running=9, desired_workers=3, arrivals_per_second=0.0)
+    assert (found.busy_slots, found.desired_uncapped, found.desired_workers) == (9, 3, 3)
+    Job.objects.all().delete()
+    assert 5 < measure(busy_slots=9.0).busy_slots < 9
 
 
 def test_the_minute_keeps_its_worst_and_the_window_looks_back_on_it() -> None:

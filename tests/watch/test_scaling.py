@@ -43,6 +43,15 @@ def test_a_late_lane_gets_a_step_more_if_anything_can_start() -> None:
     assert workers(load(backlog=0, age=61)) == 3
 
 
+def test_slots_that_jobs_hold_are_needed() -> None:
+    """Nothing arrives and nothing ends, and ten slots are busy for an hour: three workers of 4."""
+    held = dataclasses.replace(load(arrivals=0), busy=10)
+    assert workers(held) == 3
+    assert workers(held, Past(advised=8, needed=1)) == 3
+    assert workers(held, most=2) == 2
+    assert workers(dataclasses.replace(load(), busy=10)) == 3, "a floor, nothing that is added"
+
+
 @pytest.mark.parametrize(
     ("changes", "limit", "most"),
     [

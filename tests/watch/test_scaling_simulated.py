@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from benchmarks.scaling import POLICIES, TRACES, outcomes, policy
+from benchmarks.scaling import POLICIES, TRACES, long_jobs, outcomes, policy
 
 OURS = POLICIES["ours"]
 TEXTBOOK = POLICIES["textbook, burst step 5"]
@@ -47,6 +47,15 @@ def test_an_outage_is_caught_up_with() -> None:
     for outcome in outcomes("outage", OURS):
         assert outcome.late <= 6
         assert outcome.last <= 30
+
+
+def test_jobs_of_an_hour_keep_their_workers_until_they_end() -> None:
+    """Thirty-two run, none comes, none ends: then all end, and the window later so few as ever."""
+    advised = long_jobs(32, ends=3600)
+    assert {workers for second, workers in advised.items() if second < 3600} == {32}
+    assert advised[3600 + 240] == 32
+    assert advised[7200] == policy().least
+    assert sorted(advised.values(), reverse=True) == list(advised.values()), "no way back up"
 
 
 def test_the_textbook_never_catches_up() -> None:
