@@ -16,6 +16,7 @@ from tests.kit.ground import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A module's package, where the two are named differently.
 PACKAGES = {
+    "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",
     "rest_framework": "djangorestframework",
     "vine": "celery",
