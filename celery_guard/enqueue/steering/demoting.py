@@ -8,8 +8,8 @@ from typing import Any
 from celery_guard.conf import guard_settings
 from celery_guard.conf.sections import Lane
 from celery_guard.enqueue.admission.limits import below
+from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
-from celery_guard.enqueue.publish import in_event_loop
 from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.steering.reading import switches
 from celery_guard.enqueue.steering.refusing import SWITCH

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('celery_guard', '0013_seen'),
+        ('celery_guard', '0017_demote'),
     ]
 
     operations = [
