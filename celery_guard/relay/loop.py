@@ -184,7 +184,10 @@ class Relay:
             self._submit(line, again)
 
     def _tell_of_ends(self, lead: Lead, line: Line, pace: Pace) -> None:
-        if messages := to_be_told(self.using, lead):
+        # A lane's untold ends take a while to look for: whoever woke the relay meanwhile is first.
+        self._hear(0.0)
+        self._each(self._release_if_time)
+        if line.room and (messages := to_be_told(self.using, lead)):
             line.submit(messages)
 
     def _submit(self, line: Line, batch: list[Sending]) -> None:
