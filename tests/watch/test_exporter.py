@@ -136,6 +136,7 @@ def test_a_client_that_never_speaks_is_let_go(
     server: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the connection by itself, and its place is free."""
+    assert exporter._Answer.timeout == exporter.PATIENCE
     monkeypatch.setattr(exporter._Answer, "timeout", 0.2)
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as silent:
         assert silent.recv(1) == b""
