@@ -1,4 +1,4 @@
--- The end of release.sql and resend.sql: mark the picked jobs sent and return them.
+-- The end of release_shares.sql and resend.sql: mark the picked jobs sent and return them.
 -- in:  expired: the error text of a job that expired
 -- out: coalesce_key, id, public_id, task, plain, awaited, state, sent_at, sends, message_id,
 --      body, envelope, dependency, oldest first

@@ -5,7 +5,7 @@
 --            outcome of an effect does neither; alone: nothing where tenants wait or a hold touches
 --            the lane; expired: the error text of a job that expired.
 -- Returns: coalesce_key, id, public_id, task, plain, awaited, state, sent_at, sends, message_id, body,
---          envelope, oldest first. Jobs with a coalesce key are only told: they are folded before one
+--          envelope, dependency, oldest first. Jobs with a coalesce key are only told: they are folded before one
 --          of them is sent. A job past its expiry ends here instead of being sent.
 -- Without scans of whole tables or ranges: a plan made while the tables were empty is kept when they
 -- are full.
@@ -14,7 +14,8 @@ CREATE OR REPLACE FUNCTION celery_guard_release_1(
     expired text
 ) RETURNS TABLE (
     coalesce_key varchar, id bigint, public_id uuid, task varchar, plain boolean, awaited boolean,
-    state varchar, sent_at timestamptz, sends integer, message_id bigint, body bytea, envelope text
+    state varchar, sent_at timestamptz, sends integer, message_id bigint, body bytea, envelope text,
+    dependency varchar
 ) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -80,14 +81,15 @@ BEGIN
         -- the tables' sizes. A join would read a whole table for every batch.
         WHERE job.id = ANY (ARRAY(SELECT picked.id FROM picked WHERE picked.coalesce_key IS NULL))
         RETURNING job.id, job.public_id, job.task, job.plain, job.awaited, job.state,
-                  job.sent_at, job.sends, job.due_at, job.message_id
+                  job.sent_at, job.sends, job.due_at, job.message_id, job.dependency
     )
     SELECT told.coalesce_key, told.id, told.public_id, told.task, told.plain, told.awaited,
-           told.state, told.sent_at, told.sends, told.message_id, told.body, told.envelope
+           told.state, told.sent_at, told.sends, told.message_id, told.body, told.envelope,
+           told.dependency
     FROM (
         SELECT NULL::varchar AS coalesce_key, moved.due_at, moved.id, moved.public_id, moved.task,
                moved.plain, moved.awaited, moved.state, moved.sent_at, moved.sends,
-               moved.message_id, message.body, message.envelope
+               moved.message_id, message.body, message.envelope, moved.dependency
         FROM moved
         LEFT JOIN LATERAL (
             SELECT stored.body, stored.envelope FROM celery_guard_outboxmessage AS stored
@@ -95,7 +97,7 @@ BEGIN
         ) AS message ON true
         UNION ALL
         SELECT picked.coalesce_key, NULL, picked.id, NULL, picked.task, false, false, '', NULL, 0,
-               NULL, NULL, NULL
+               NULL, NULL, NULL, ''
         FROM picked
         WHERE picked.coalesce_key IS NOT NULL
     ) AS told
