@@ -93,11 +93,11 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def switches_read(monkeypatch: pytest.MonkeyPatch) -> Generator[None, None, None]:
     """Switches and modes were just read, and last for the whole test: for tests that count queries."""
     from celery_guard.enqueue.rollout import reading as modes
-    from celery_guard.enqueue.steering import reading
+    from celery_guard.enqueue.steering import known, reading
 
-    for module in (reading, modes):
-        monkeypatch.setattr(module, "KEEPS", 3600.0)
-        module.forget()
+    monkeypatch.setattr(known, "KEEPS", 3600.0)
+    reading.forget()
+    modes.forget()
     reading.switches("default")
     modes.stages("default")
     yield

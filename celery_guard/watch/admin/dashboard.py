@@ -79,7 +79,7 @@ def _lanes(using: str) -> dict[str, Any]:
     age = oldest_snapshot(lanes)
     # What they were read at, by the database's clock; without lanes there is nothing to draw.
     now = samples.minute_of(max((lane.read_at for lane in lanes), default=timezone.now()))
-    minutes = samples.recent(using, now - timedelta(minutes=MINUTES))
+    minutes = samples.recent(using, now - timedelta(minutes=MINUTES)) if lanes else {}
     return {
         "cards": [_card(lane, minutes.get(lane.name, []), now) for lane in lanes],
         "measured": None if age is None else spoken(age),
