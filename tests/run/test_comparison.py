@@ -63,7 +63,7 @@ def near(name: str, by: float = 0.0) -> float:
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    for known in (reading._kept, faults, calls):
+    for known in (reading._known._kept, faults, calls):
         known.clear()
     yield
     reading.forget()

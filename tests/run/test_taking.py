@@ -73,7 +73,7 @@ def test_a_hold_counts_at_once(scratch: object) -> None:
     reading.forget()
     known = reading.switches("default")
     turn_on("default", action="hold", reason="r", author="me", seconds=600, task=mark.name)
-    reading._kept["default"] = (float("inf"), known)
+    reading._known._kept["default"] = (float("inf"), known)
     try:
         assert state_of(receive(message)) == "IGNORED"
     finally:
