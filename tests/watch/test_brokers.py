@@ -100,7 +100,7 @@ def test_what_nobody_measures_any_more_is_told_by_nobody() -> None:
 
 def test_a_queue_with_too_long_a_name_is_left_out() -> None:
     """The table could not take it, and the others must not go with it."""
-    from celery_guard.watch.clock import database_time
+    from celery_guard.jobs.clock import database_time
 
     numbers = {brokers.READY: {"q" * 65: 1, "ok": 2}}
     beside.keep("default", brokers.BROKER, numbers, database_time("default"))
