@@ -55,9 +55,14 @@ def fold(using: str, lane: str, keys: Collection[Key]) -> list[int]:
     In the open transaction, in which the caller marks them.
     """
     order = lanes.mates(lane)
+    before = _busy(using, order, set(keys))
     found = _locked(using, order, set(keys))
     # Asked after the locks: whatever was sent before them is seen.
     busy = _busy(using, order, set(found))
+    if just_ended := before.keys() & found.keys() - busy.keys():
+        # Whoever ended it may have held its followers, so that they are missing here. Without them
+        # the others would be one run more.
+        busy |= {key: before[key] for key in _with_others(using, just_ended, found)}
     asking = _asking(using, found.values())
     out: list[int] = []
     plan = Plan()
@@ -128,6 +133,13 @@ def _busy(using: str, order: list[str], keys: set[Key]) -> dict[Key, int]:
         elif lane in order:
             found[task, str(key)].append(order.index(lane))
     return {key: min(places) for key, places in found.items()}
+
+
+def _with_others(using: str, keys: set[Key], found: dict[Key, list[Request]]) -> set[Key]:
+    # Those of ``keys`` that have waiting requests besides the ones that were found.
+    locked = [request.job.pk for key in keys for request in found[key]]
+    waiting = live(using, keys).filter(state=State.WAITING, sent_at=None).exclude(pk__in=locked)
+    return keys & {(task, str(key)) for task, key in waiting.values_list("task", "coalesce_key")}
 
 
 def _fold(using: str, group: _Group, lane: str, ended: datetime | None, plan: Plan) -> bool:

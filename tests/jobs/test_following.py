@@ -2,16 +2,17 @@
 
 import threading
 import uuid
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
 
-from celery_guard.jobs import running
+from celery_guard.jobs import folding, running
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.following import LOOK_AGAIN
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Job
-from tests.jobs.requests import ask, begin, claim, let_time_pass, send, state
+from tests.jobs.requests import ask, begin, claim, held_elsewhere, let_time_pass, send, state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mariadb]
 
@@ -146,6 +147,30 @@ def test_two_leaders_at_once_send_and_run_without_losing_the_last_request():
 
 
 @pytest.mark.bar
+def test_an_end_in_the_middle_of_a_fold_makes_one_follower(monkeypatch: pytest.MonkeyPatch):
+    """Its follower's row is held by whoever ends it; a newer request does not go without that one."""
+    first = ask()
+    assert send() == [first.pk]
+    holder = begin(first)
+    follower = ask()
+    assert send() == []
+    newer = ask()
+    ending = held_elsewhere(lambda: running.succeed(holder.hold), commit=True)
+    lock = folding._locked
+
+    def lock_and_let_it_end(*given: Any) -> Any:
+        found = lock(*given)
+        monkeypatch.undo()
+        ending.__exit__(None, None, None)
+        return found
+
+    ending.__enter__()
+    monkeypatch.setattr(folding, "_locked", lock_and_let_it_end)
+    # The next look of the same release folds both.
+    assert send() == [newer.pk]
+    assert (state(follower), follower.survivor_id) == ("superseded", newer.pk)
+
+
 def test_requests_wait_for_no_lock():
     """Callers append: while others' transactions are open, and while the key is folded and runs."""
     if connection.vendor != "postgresql":
