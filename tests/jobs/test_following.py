@@ -9,9 +9,10 @@ from django.db import connection, connections, transaction
 
 from celery_guard.jobs import folding, running
 from celery_guard.jobs.clock import DatabaseNow
-from celery_guard.jobs.following import LOOK_AGAIN
+from celery_guard.jobs.following import LOOK_AGAIN, free
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Job
+from tests.factories import make_job
 from tests.jobs.requests import ask, begin, claim, held_elsewhere, let_time_pass, send, state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mariadb]
@@ -169,6 +170,16 @@ def test_an_end_in_the_middle_of_a_fold_makes_one_follower(monkeypatch: pytest.M
     # The next look of the same release folds both.
     assert send() == [newer.pk]
     assert (state(follower), follower.survivor_id) == ("superseded", newer.pk)
+
+
+def test_an_end_holds_only_its_followers():
+    """Whichever index leads to them: MariaDB locks what it passes over."""
+    for _ in range(100):
+        make_job(due_in=600)
+    request, ended = ask(), ask()
+    with held_elsewhere(lambda: free("default", ended.pk), commit=False), transaction.atomic():
+        unlocked = Job.objects.filter(pk=request.pk).select_for_update(skip_locked=True)
+        assert list(unlocked) == [request]
 
 
 def test_requests_wait_for_no_lock():

@@ -140,16 +140,16 @@ def test_a_raised_rate_brings_places_forward(provider: str) -> None:
     leader, slow = Leader(), backlog(provider, 104)
     leader.send(4)
     leader.send()
-    assert waits(slow[-1:])[0] > 50
+    assert max(waits(slow[4:])) > 50
     assert leader.looks() == {"high"}, "a relay that begins takes over what it finds"
     leader.send()
-    assert waits(slow[-1:])[0] > 50, "at the same rate they wait as before"
+    assert max(waits(slow[4:])) > 50, "at the same rate they wait as before"
     assert leader.looks() == set()
     set_limits("default", dependency=provider, rate="10/s", reason="r", author="me", seconds=60)
     wait_for(leader.looks, what="the faster rate to be seen")
     while leader.send():
         pass
-    assert waits(slow[-1:])[0] <= 11
+    assert max(waits(slow[4:])) <= 11
 
 
 def test_places_that_come_too_early_are_given_anew(provider: str) -> None:
