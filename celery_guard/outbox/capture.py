@@ -43,7 +43,7 @@ class Captured:
     a chain, a group, a link or an errback waits for this very message; ``awaited`` that one of
     these or a kept result does. ``tick`` is what beat wrote into its header.
     ``public_id`` is what ``task_id`` says, where it is known. ``form`` filled with ``fills`` is
-    ``envelope_text`` once more, for many at once: see ``insert_many_3.sql``.
+    ``envelope_text`` once more, for many at once: see ``insert_many_1.sql``.
     """
 
     task: str

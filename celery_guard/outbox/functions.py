@@ -13,13 +13,7 @@ from typing import Any
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
-FIRST = ("insert_1", "insert_many_1")
-"""What the migration ``0003_insert`` makes."""
-SECOND = ("insert_2", "insert_many_2")
-"""What the migration ``0010_rollout`` adds."""
-THIRD = ("insert_many_3", "release_1")
-"""What the migration ``0016_functions`` adds."""
-CURRENT = ("insert_2", *THIRD)
+CURRENT = ("insert_1", "insert_many_1", "release_1")
 """What this release calls."""
 
 

@@ -25,8 +25,8 @@ from celery_guard.outbox.portable import Pair, new_message
 
 # One text for every call, without a name: behind a transaction pooler a prepared statement would
 # be another session's. The plans are the functions' anyway.
-_INSERT = "SELECT celery_guard_insert_2(" + ", ".join(["%s"] * 20) + ")"
-_INSERT_MANY = "SELECT celery_guard_insert_many_3(%s, %s)"
+_INSERT = "SELECT celery_guard_insert_1(" + ", ".join(["%s"] * 20) + ")"
+_INSERT_MANY = "SELECT celery_guard_insert_many_1(%s, %s)"
 
 _FIELDS = (
     "public_id",

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION celery_guard_insert_1(
     reason text, plain boolean, awaited boolean,
     due_at timestamptz, delay double precision,
     expires_at timestamptz, expires_in double precision, survivor_id bigint,
-    dependency text, coalesce_key text, max_delay double precision,
+    dependency text, coalesce_key text, max_delay double precision, mode text,
     body bytea, envelope text
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -23,12 +23,12 @@ BEGIN
         public_id, task, key, fingerprint, lane, tenant, state, reason, plain, awaited,
         created_at, first_due_at, due_at, expires_at,
         fence, starts, sends, failures, lost, survivor_id,
-        dependency, coalesce_key, max_due_at, message_id
+        dependency, coalesce_key, max_due_at, mode, message_id
     ) VALUES (
         public_id, task, key, fingerprint, lane, tenant, 'waiting', reason, plain, awaited,
         moment, due, due, coalesce(expires_at, moment + expires_in * interval '1 second'),
         0, 0, 0, 0, 0, survivor_id,
-        dependency, coalesce_key, moment + max_delay * interval '1 second',
+        dependency, coalesce_key, moment + max_delay * interval '1 second', mode,
         nextval('celery_guard_outboxmessage_id_seq')
     )
     ON CONFLICT DO NOTHING

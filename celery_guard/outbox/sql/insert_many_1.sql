@@ -1,8 +1,11 @@
--- Version 1 of the insert of many jobs with their messages; never edited once released.
+-- Version 1 of the insert of many jobs with their messages, which also fills in their envelopes; never
+-- edited once released.
 -- Arguments: "shared" is a JSON object of what all jobs have in common, "own" an array with what
 --            else each has, in the order in which keys are to be locked. A field stands in one of
 --            the two, or in neither for NULL. "position" is the caller's order and decides the
 --            order of release. "body" is text of ASCII, "body64" anything else, as base64.
+--            "envelope" is a whole one. Where there is none, "form" takes the task's id (the public
+--            id, where "task_id" is NULL), "args", "kwargs" and "place" as format() does, %1$s to %4$s.
 -- Returns: a JSON object of position and id of each job inserted; those whose key or public id is
 --          taken are left out.
 CREATE OR REPLACE FUNCTION celery_guard_insert_many_1(shared json, own json)
@@ -35,8 +38,12 @@ BEGIN
             coalesce(o.dependency, s.dependency) AS dependency,
             coalesce(o.coalesce_key, s.coalesce_key) AS coalesce_key,
             moment + coalesce(o.max_delay, s.max_delay) * interval '1 second' AS max_due_at,
+            coalesce(o.mode, s.mode) AS mode,
             coalesce(convert_to(o.body, 'UTF8'), decode(o.body64, 'base64')) AS body,
-            o.envelope,
+            coalesce(o.envelope, format(
+                coalesce(o.form, s.form),
+                coalesce(o.task_id, o.public_id::text), o.args, o.kwargs, o.place
+            )) AS envelope,
             nextval('celery_guard_outboxmessage_id_seq') AS message_id
         FROM
             json_to_recordset(own) AS o (
@@ -44,15 +51,17 @@ BEGIN
                 lane text, tenant text, reason text, plain boolean, awaited boolean,
                 due_at timestamptz, delay double precision,
                 expires_at timestamptz, expires_in double precision, survivor_id bigint,
-                dependency text, coalesce_key text, max_delay double precision,
-                body text, body64 text, envelope text
+                dependency text, coalesce_key text, max_delay double precision, mode text,
+                body text, body64 text, envelope text,
+                form text, task_id text, args text, kwargs text, place text
             ),
             json_to_record(shared) AS s (
                 public_id uuid, task text, key text, fingerprint text,
                 lane text, tenant text, reason text, plain boolean, awaited boolean,
                 due_at timestamptz, delay double precision,
                 expires_at timestamptz, expires_in double precision, survivor_id bigint,
-                dependency text, coalesce_key text, max_delay double precision
+                dependency text, coalesce_key text, max_delay double precision, mode text,
+                form text
             )
     ),
     job AS (
@@ -60,14 +69,15 @@ BEGIN
             public_id, task, key, fingerprint, lane, tenant, state, reason, plain, awaited,
             created_at, first_due_at, due_at, expires_at,
             fence, starts, sends, failures, lost, survivor_id,
-            dependency, coalesce_key, max_due_at, message_id
+            dependency, coalesce_key, max_due_at, mode, message_id
         )
         SELECT
             input.public_id, input.task, input.key, input.fingerprint, input.lane, input.tenant,
             'waiting', input.reason, input.plain, input.awaited,
             moment, input.due, input.due, input.expires_at,
             0, 0, 0, 0, 0, input.survivor_id,
-            input.dependency, input.coalesce_key, input.max_due_at, input.message_id
+            input.dependency, input.coalesce_key, input.max_due_at, input.mode,
+            input.message_id
         FROM input
         ON CONFLICT DO NOTHING
         RETURNING new_job.id, new_job.message_id

@@ -151,10 +151,10 @@ def test_a_job_that_is_due_and_stays_is_told() -> None:
 
 def test_tables_of_another_release_are_named() -> None:
     """The hint is the command that makes them."""
-    MigrationRecorder.Migration.objects.filter(app="celery_guard", name="0002_storage").delete()
+    MigrationRecorder.Migration.objects.filter(app="celery_guard", name="0002_databases").delete()
     finding = database.is_migrated("default")
     assert finding is not None
-    assert "0002_storage" in finding.says
+    assert "0002_databases" in finding.says
     assert "migrate celery_guard" in finding.hint
 
 
@@ -164,10 +164,10 @@ def test_a_function_that_is_missing_is_named() -> None:
         pytest.skip("only PostgreSQL has them")
     assert database.is_migrated("default") is None
     with connection.cursor() as cursor:
-        cursor.execute("ALTER FUNCTION celery_guard_insert_2 RENAME TO elsewhere")
+        cursor.execute("ALTER FUNCTION celery_guard_insert_1 RENAME TO elsewhere")
     finding = database.is_migrated("default")
     assert finding is not None
-    assert finding.says == "functions are missing: celery_guard_insert_2"
+    assert finding.says == "functions are missing: celery_guard_insert_1"
     assert finding.hint
 
 
