@@ -37,13 +37,15 @@ class LaneLead(models.Model):
 class WorkerPresence(models.Model):
     """One row per living Celery worker, renewed by the relay it hosts.
 
-    ``queues`` is a JSON list; ``slots`` the size of its pool.
+    ``queues`` is a JSON list; ``slots`` the size of its pool; ``version`` that of the guard it runs,
+    empty where that does not say so.
     """
 
     owner = models.UUIDField(primary_key=True)
     name = models.CharField(max_length=255)
     queues = models.JSONField(default=list)
     slots = models.IntegerField(default=1)
+    version = models.CharField(max_length=32, default="", db_default="")
     seen_at = models.DateTimeField()
 
     class Meta:

@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Iterable
 
+from celery_guard import __version__
 from celery_guard.conf import Window, guard_settings
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.relay.models import WorkerPresence
@@ -18,11 +19,15 @@ WINDOW_PER_SLOT = 4
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A Celery worker as it reports itself: ``slots`` is the size of its pool."""
+    """A Celery worker as it reports itself.
+
+    ``slots`` is the size of its pool, ``version`` the release of the guard that it runs.
+    """
 
     name: str
     queues: tuple[str, ...]
     slots: int
+    version: str = __version__
 
 
 def silence() -> float:
@@ -38,6 +43,7 @@ def report(using: str, owner: uuid.UUID, worker: Worker) -> None:
             "name": worker.name,
             "queues": list(worker.queues),
             "slots": worker.slots,
+            "version": worker.version,
             "seen_at": DatabaseNow(),
         },
     )
@@ -58,8 +64,8 @@ def live_workers(using: str) -> list[Worker]:
     """The workers that reported within :func:`silence`."""
     rows = WorkerPresence.objects.using(using).filter(seen_at__gt=in_seconds(-silence()))
     return [
-        Worker(name=name, queues=tuple(queues), slots=slots)
-        for name, queues, slots in rows.values_list("name", "queues", "slots")
+        Worker(name=name, queues=tuple(queues), slots=slots, version=version)
+        for name, queues, slots, version in rows.values_list("name", "queues", "slots", "version")
     ]
 
 

@@ -24,7 +24,9 @@ LOG_SHOWN = 20_000
 class Process:
     """A process of ours with everything below it; its output is kept in a file."""
 
-    def __init__(self, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, argv: Sequence[str], log: Path, env: Mapping[str, str], *, root: Path = ROOT
+    ) -> None:
         self.name = log.stem
         self._log = log
         self._token = secrets.token_hex(8)
@@ -34,7 +36,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=ROOT,
+                cwd=root,
                 env={**env, TOKEN: self._token},
                 start_new_session=True,
             )
@@ -102,10 +104,11 @@ class Process:
 
 
 class Processes:
-    """The processes of one test, all of them killed at its end."""
+    """The processes of one test, all of them killed at its end; they run the tree at ``root``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder = folder
+        self.root = root
         self.started: list[Process] = []
 
     def worker(
@@ -137,17 +140,20 @@ class Processes:
     def python(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:
         """Any other Python process with the test site's environment; not awaited."""
         name = f"python-{len(self.started)}"
-        process = Process(argv, self.folder / f"{name}.log", environment(env))
+        process = self._process(argv, name, environment(env, root=self.root))
         self.started.append(process)
         return process
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None) -> Process:
         ready = self._ready(name)
-        variables = {**environment(env), "GUARD_TEST_READY_FILE": str(ready)}
-        process = Process(argv, self.folder / f"{name}.log", variables)
+        variables = {**environment(env, root=self.root), "GUARD_TEST_READY_FILE": str(ready)}
+        process = self._process(argv, name, variables)
         self.started.append(process)
         process.wait_until_ready(ready)
         return process
+
+    def _process(self, argv: Sequence[str], name: str, env: Mapping[str, str]) -> Process:
+        return Process(argv, self.folder / f"{name}.log", env, root=self.root)
 
     def _ready(self, name: str) -> Path:
         return self.folder / f"{name}.ready"
@@ -161,13 +167,13 @@ class Processes:
 _of_test = pytest.StashKey[Processes]()
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that works on this test's databases."""
+def environment(extra: Mapping[str, str] | None = None, *, root: Path = ROOT) -> dict[str, str]:
+    """The environment of a process that works on this test's databases with the tree at ``root``."""
     urls = {
         "MARIADB_URL" if vendor() == "mysql" else "DATABASE_URL": database_url("default"),
         "GUARD_TEST_OTHER_URL": database_url("other"),
     }
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "scripts", ROOT / "example_project")))
+    paths = os.pathsep.join(map(str, (root, root / "scripts", root / "example_project")))
     return {**os.environ, **urls, "PYTHONPATH": paths, **(extra or {})}
 
 

@@ -17,6 +17,7 @@ from celery_guard.watch.doctor.lanes import (
     look_at_lanes,
     look_at_leftovers,
     look_at_limits,
+    look_at_releases,
     look_at_switches,
 )
 from celery_guard.watch.doctor.settings import look_at_settings
@@ -44,6 +45,7 @@ def examine(
     for alias in [] if broken else asked:
         yield from look_at_database(alias)
         yield from look_at_lanes(alias, app)
+        yield from look_at_releases(alias)
         yield from look_at_duties(alias)
         yield from look_at_leftovers(alias)
         yield from look_at_switches(alias)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from celery import Celery
 from django.db.models import Exists, Max
 
+from celery_guard import __version__
 from celery_guard.conf import Lane, guard_settings
 from celery_guard.jobs.clock import DatabaseNow, database_time, in_seconds
 from celery_guard.jobs.models import Job
@@ -63,6 +64,19 @@ def look_at_lanes(using: str, app: Celery) -> Iterator[Finding]:
             yield fault(what, "no relay leads it: nothing is sent", "python manage.py guard_relay")
         if slots and lane.name in led:
             yield ok(what, f"led by a relay, served by {slots} slots")
+
+
+def look_at_releases(using: str) -> Iterator[Finding]:
+    """During a roll-out two releases work side by side; afterwards nobody should be left behind."""
+    versions = Counter(worker.version or "an older release" for worker in live_workers(using))
+    del versions[__version__]
+    if versions:
+        told = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
+        yield warning(
+            "releases",
+            f"live workers do not run {__version__}: {told}",
+            "Restart them on this release, and until then apply no later migration of celery_guard.",
+        )
 
 
 def look_at_duties(using: str) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from django.db import connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
+from celery_guard import __version__
 from celery_guard.conf import guard_settings
 from celery_guard.jobs.states import State
 from celery_guard.models import Duty, Effect, LaneLead, WorkerPresence
@@ -25,7 +26,12 @@ from celery_guard.watch.doctor import database
 from celery_guard.watch.doctor.broker import look_at_broker, look_at_redis
 from celery_guard.watch.doctor.canary import _judge
 from celery_guard.watch.doctor.finding import Finding, Level
-from celery_guard.watch.doctor.lanes import look_at_duties, look_at_lanes, look_at_leftovers
+from celery_guard.watch.doctor.lanes import (
+    look_at_duties,
+    look_at_lanes,
+    look_at_leftovers,
+    look_at_releases,
+)
 from servers.processes import free_port
 from tests.factories import make_job
 from tests.kit.brokers import Own, on_broker
@@ -100,6 +106,19 @@ def test_a_silent_worker_does_not_count() -> None:
     serve("high", "medium", "low")
     WorkerPresence.objects.update(seen_at=timezone.now() - timedelta(hours=1))
     assert len(bad(look_at_lanes("default", app))) == 3
+
+
+def test_workers_of_another_release_are_told() -> None:
+    """A roll-out that stopped half-way is nothing that a job would show."""
+    serve("high")
+    WorkerPresence.objects.update(version=__version__)
+    assert bad(look_at_releases("default")) == []
+    serve("high")
+    serve("low")
+    WorkerPresence.objects.filter(version="", queues=[queue_of("low")]).update(version="0.0.9")
+    finding = only(look_at_releases("default"))
+    assert finding.level == Level.WARNING
+    assert finding.says == f"live workers do not run {__version__}: 0.0.9 (1), an older release (1)"
 
 
 def test_upkeep_that_nobody_does_is_a_fault() -> None:
