@@ -16,6 +16,7 @@ PAIRS = {
     "postgres-redis": ("postgres", "redis"),
     "postgres-rabbitmq": ("postgres", "amqp"),
     "mariadb-redis": ("mariadb", "redis"),
+    "mariadb-rabbitmq": ("mariadb", "amqp"),
 }
 
 
