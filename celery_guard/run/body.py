@@ -14,6 +14,7 @@ from celery_guard.faults import fault_point
 from celery_guard.jobs import running
 from celery_guard.run.current import CurrentJob
 from celery_guard.run.ending import close_out
+from celery_guard.run.forked import called_alone
 from celery_guard.run.next_steps import Replaced
 from celery_guard.run.outcome import IGNORED, REPLACED, Retry, Succeeded
 from celery_guard.run.record import encoded
@@ -88,7 +89,7 @@ def _returned_after(job: CurrentJob, finished: Succeeded, returned: Succeeded | 
 
 def _call(job: CurrentJob, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Succeeded | Retry:
     try:
-        value = job.task.run(*args, **kwargs)
+        value = called_alone(job.task, args, kwargs)
     except Replaced as end:
         return Succeeded(reason=REPLACED, tell=end)
     except Ignore as end:

@@ -19,6 +19,7 @@ from celery_guard.outbox.capture import capture_everything
 from celery_guard.run.classify import outcome_of
 from celery_guard.run.current import CurrentJob, Runnable, running_job
 from celery_guard.run.failure import failure_of
+from celery_guard.run.forked import called_alone
 from celery_guard.run.outcome import Retry, Snooze, Succeeded
 from celery_guard.run.plain import effect_name
 from celery_guard.run.record import record
@@ -112,7 +113,7 @@ def _differs(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     try:
         # What it enqueues, plain tasks too, is undone with its rows.
         with transaction.atomic(using=job.using), capture_everything(job.using):
-            value = job.task.run(*args, **kwargs)
+            value = called_alone(job.task, args, kwargs)
             transaction.set_rollback(True, using=job.using)
     except Exception as error:
         if isinstance(outcome_of(job, error, args, kwargs), Retry | Snooze):

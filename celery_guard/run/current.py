@@ -26,6 +26,7 @@ from celery_guard.jobs.following import digest
 from celery_guard.jobs.named import NamedJob
 from celery_guard.relay.limits.rules import Rules
 from celery_guard.run.heartbeat import heart
+from celery_guard.run.owner import owner
 from celery_guard.settle.moves import Wish
 from celery_guard.settle.perform import Call, Find, Performance
 from celery_guard.settle.provider import Provider
@@ -205,6 +206,7 @@ class CurrentJob:
         :raises Transient: when nothing happened, or a repetition is safe.
         :raises UnknownOutcome: when nothing may be sent before there is an answer.
         """
+        self._check_process()
         if self.task.guard.atomic:
             raise EffectInTransaction
         if self._in_own_transaction():
@@ -240,7 +242,8 @@ class CurrentJob:
         process dies in between, the stored result is ``result``.
 
         :raises LeaseLost: when the job is no longer held here; nothing was written.
-        :raises GuardError: in an ``atomic=True`` body, inside another transaction, or twice.
+        :raises GuardError: in an ``atomic=True`` body, inside another transaction, twice, or in a
+            process that the body forked.
         """
         from celery_guard.run.ending import close_out
         from celery_guard.run.outcome import Succeeded
@@ -287,6 +290,7 @@ class CurrentJob:
         :raises Cancelled: when a cancel was asked for; let out of the body, it ends the job so.
         :raises EffectInTransaction: in an ``atomic=True`` body or inside a transaction.
         """
+        self._check_process()
         if self.task.guard.atomic or self._in_own_transaction():
             raise EffectInTransaction("a checkpoint needs atomic=False and no open transaction")
         if self.finished:
@@ -299,7 +303,12 @@ class CurrentJob:
             self.cancel_asked = True
             raise Cancelled
 
+    def _check_process(self) -> None:
+        if self.hold.owner != owner():
+            raise GuardError(f"{self.task.name}: a process that the body forked has no job")
+
     def _check_finish(self) -> None:
+        self._check_process()
         if self.task.guard.atomic:
             raise GuardError(f"{self.task.name} is atomic=True: the guard finishes its jobs")
         if self.finished or self.finishing:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from celery_guard.jobs.states import TERMINAL
 from celery_guard.models import Attempt
 from tests.flows.staff import hire, wait_for_state
 from tests.kit.processes import Processes
 from tests.project.shop import tasks
 from tests.project.shop.models import Mark
-from tests.run.harmful import harms
+from tests.run.harmful import forks, forks_in_steps, harms
 from tests.run.marks import on_database
 
 pytestmark = [*on_database, pytest.mark.mariadb]
@@ -37,3 +38,17 @@ def test_a_body_that_harms_its_process_harms_no_neighbour(
     names = set(Mark.objects.values_list("name", flat=True))
     assert names == {"forks", "n0", "n1", "n2"}
     assert Attempt.objects.filter(job_id=found["exits at once"].pk).count() == 3
+
+
+def test_a_forked_child_gets_no_further_than_the_body(processes: Processes, scratch: Path) -> None:
+    """However it leaves the body: it ends there, and the parent's job is finished and told once."""
+    hire(processes)
+    ways = {"returns": 0, "raises": 1, "exits": 7}
+    jobs = {how: forks.delay(how, how) for how in ways}
+    jobs["finishes"] = forks_in_steps.delay("finishes", "finishes")
+    found = {how: wait_for_state(handle, *TERMINAL, timeout=60) for how, handle in jobs.items()}
+    ends = {how: (job.state, job.result, job.starts) for how, job in found.items()}
+    statuses = {**ways, "finishes": 1}
+    assert ends == {how: ("succeeded", str(status), 1) for how, status in statuses.items()}
+    assert set(Mark.objects.values_list("name", flat=True)) == set(jobs)
+    assert "forks_in_steps: a process that the body forked has no job" in processes.started[0].log

@@ -3,9 +3,10 @@
 import ctypes
 import os
 import resource
+import sys
 from pathlib import Path
 
-from celery_guard import guarded_task
+from celery_guard import current_job, guarded_task
 from tests.project.shop.models import Mark
 from tests.project.shop.witness import leave_trace
 
@@ -29,6 +30,36 @@ def harms(name: str, how: str) -> None:
             raise _Unpicklable
         case "forks":
             _fork()
+
+
+@guarded_task(key="forks:{name}", time_limit=20)
+def forks(name: str, how: str) -> int:
+    """Writes and forks; its child leaves the body in the way it is told to. Returns its status."""
+    Mark.objects.create(name=name)
+    return _leaving(how)
+
+
+@guarded_task(key="forks-in-steps:{name}", atomic=False, time_limit=20)
+def forks_in_steps(name: str, how: str) -> int:
+    """The same for a body that finishes by itself; the child may try to."""
+    status = _leaving(how)
+    with current_job().finish(result=status):
+        Mark.objects.create(name=name)
+    return status
+
+
+def _leaving(how: str) -> int:
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    match how:
+        case "raises":
+            raise ValueError(how)
+        case "exits":
+            sys.exit(7)
+        case "finishes":
+            with current_job().finish():
+                pass
+    return 0
 
 
 def _take_all_memory() -> None:
