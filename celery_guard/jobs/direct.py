@@ -21,7 +21,7 @@ def returned(
     connection: BaseDatabaseWrapper, statement: str, given: Sequence[Any]
 ) -> Sequence[Any] | None:
     """The first row that ``statement`` returns, None if there is none."""
-    if connection.execute_wrappers or connection.queries_logged:
+    if _is_watched(connection):
         with connection.cursor() as seen:
             seen.execute(statement, given)
             row: Sequence[Any] | None = seen.fetchone()
@@ -34,7 +34,7 @@ def all_returned(
     connection: BaseDatabaseWrapper, statement: str, given: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """All rows that ``statement`` returns."""
-    if connection.execute_wrappers or connection.queries_logged:
+    if _is_watched(connection):
         with connection.cursor() as seen:
             seen.execute(statement, given)
             rows: list[tuple[Any, ...]] = seen.fetchall()
@@ -45,12 +45,18 @@ def all_returned(
 
 def changed(connection: BaseDatabaseWrapper, statement: str, given: Sequence[Any]) -> int:
     """How many rows ``statement`` changes."""
-    if connection.execute_wrappers or connection.queries_logged:
+    if _is_watched(connection):
         with connection.cursor() as seen:
             seen.execute(statement, given)
             return int(seen.rowcount)
     with connection.wrap_database_errors:
         return int(_cursor(connection).execute(statement, given).rowcount)
+
+
+def _is_watched(connection: BaseDatabaseWrapper) -> bool:
+    # ``passive``: watches for statements that are not the guard's.
+    others = (w for w in connection.execute_wrappers if not getattr(w, "passive", False))
+    return connection.queries_logged or any(others)
 
 
 def _cursor(connection: BaseDatabaseWrapper) -> psycopg.Cursor[tuple[Any, ...]]:

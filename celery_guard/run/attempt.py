@@ -24,6 +24,7 @@ from celery_guard.run.outcome import Retry, Succeeded
 from celery_guard.run.plain import run_plainly
 from celery_guard.run.retry import job_of
 from celery_guard.run.saying import say_began, say_ended
+from celery_guard.run.session import kept_clean
 from celery_guard.run.take import inline_of, job_named_by, live, take
 
 
@@ -56,7 +57,7 @@ def _run(
     job = _begin(task, claim)
     say_began(job)
     try:
-        with running_for(job), in_context(job.request):
+        with running_for(job), in_context(job.request), kept_clean(job.using):
             if isinstance(job, Rehearsal):
                 outcome: Succeeded | Retry = run_beside(job, args, kwargs)
             else:

@@ -17,6 +17,7 @@ from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.rollout.observing import observed_run
 from celery_guard.jobs.adding import public_id_of
 from celery_guard.run.current import provider_key, running_for
+from celery_guard.run.session import kept_clean
 from celery_guard.settle.perform import Sending, decoded
 from celery_guard.settle.provider import Provider
 
@@ -115,5 +116,6 @@ def run_plainly(task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         observed_run(task, request.id, args, kwargs),
         running_for(None, PlainJob(task, args, kwargs)),
         in_context(request),
+        kept_clean(task.guard.alias),
     ):
         return task.run(*args, **kwargs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from celery import current_app
+from django.db import connection
 
 from celery_guard import UNKEYED, current_job, dependency, guarded_task
 from celery_guard.conf import Mode
@@ -23,10 +24,13 @@ from tests.project.shop.witness import traces
 from tests.run.context_tasks import says
 from tests.run.delivery import job_of, message_of, receive, send, state_of
 from tests.run.marks import on_database
+from tests.run.sessions import session
+from tests.run.tasks import ACTIONS, in_body
 
 pytestmark = [*on_database, pytest.mark.mariadb]
 
 calls: list[str] = []
+SETTING = {"postgresql": "statement_timeout = 60000", "mysql": "@tenant = 7"}
 
 
 @guarded_task(key="pay:{name}", atomic=False)
@@ -93,6 +97,15 @@ def test_it_runs_plainly(scratch: object, mode: str) -> None:
     assert (state_of(answer), answer.retval) == ("SUCCESS", "1")
     assert Mark.objects.get().name == "a"
     assert not Job.objects.exists()
+
+
+def test_it_leaves_the_next_job_no_session(scratch: object) -> None:
+    """Its connection is kept, as around a job; what it set is not."""
+    set_to(in_body, "off")
+    ACTIONS["a"] = lambda: connection.cursor().execute("SET " + SETTING[connection.vendor])
+    before = session()
+    assert state_of(receive(arriving(in_body, "a"))) == "SUCCESS"
+    assert session() != before
 
 
 def test_it_has_its_callers_context(scratch: object) -> None:
