@@ -23,7 +23,7 @@ class CeleryGuardConfig(AppConfig):
         from celery_guard.enqueue.canvas import guard_canvas
         from celery_guard.enqueue.install import install
         from celery_guard.outbox.functions import create_without_migrations
-        from celery_guard.relay import host, purge, sweep, wake  # noqa: F401
+        from celery_guard.relay import host, purge, sweep, telling, wake  # noqa: F401
         from celery_guard.run import rescue, strangers  # noqa: F401
         from celery_guard.settle import reconcile  # noqa: F401
         from celery_guard.settle.replay import stepping  # noqa: F401

@@ -4,10 +4,11 @@ A worker that gets it finds the job ended and answers from the row. Whoever wait
 process that ended the job, in the ordinary course; but that process may have died in between, or
 have had no way to tell (a rescue, a cancel, an expiry).
 
-Each end that somebody waits for is looked at once, a grace after it: the lane's row says how far
-the looks have come (``told_until``). What turns out untold is counted (``answers``), and from then
-on found by that count. So no sweep reads what an earlier one has read, and being told costs an
-ordinary job no index entry.
+Each end that somebody waits for is looked at a grace after it: the lane's row says how far the
+looks have come (``told_until``). What turns out untold is counted (``answers``), and from then on
+found by that count. So no sweep reads what an earlier one has read, and being told costs an
+ordinary job no index entry. A second look, much later, is for the ends whose transaction was
+still open at the first.
 """
 
 from __future__ import annotations
@@ -71,6 +72,23 @@ def untold(using: str, lead: Lead, grace: float) -> Untold:
         if until != told_until:
             leads(using, lead).update(told_until=until)
         return _count(using, held) if held else Untold()
+
+
+def overlooked(using: str, lane: str, since: datetime, last: datetime) -> int:
+    """Count a try for the untold ends of a lane after ``since`` that no look has met; how many.
+
+    The transaction of such an end was still open when the others of its time were looked at. By
+    its count it is found from now on.
+    """
+    counted = 0
+    while True:
+        ends, until = _new(using, lane, since, last)
+        with transaction.atomic(using=using):
+            held = Job.objects.using(using).filter(pk__in=_lock(using, list(ends)), answers=0)
+            now = held.update(answers=1)
+        if not now and until == since:
+            return counted
+        counted, since = counted + now, until
 
 
 def _new(

@@ -10,11 +10,13 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from celery_guard.conf import guard_settings
 from celery_guard.jobs import owed, standing
 from celery_guard.jobs.adding import replay
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.sending import Lead
-from celery_guard.models import Job, LaneLead, OutboxMessage
+from celery_guard.models import Duty, Job, LaneLead, OutboxMessage
+from celery_guard.relay import telling
 from tests.factories import make_job
 from tests.relay.ledger import lead
 from tests.run.sessions import elsewhere
@@ -34,9 +36,9 @@ def ended(seconds: float, **changes: object) -> Job:
     return make_job(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def again(held: Lead) -> list[int]:
+def again(held: Lead, grace: float = GRACE) -> list[int]:
     """The ids of the jobs whose messages a sweep would send."""
-    return [sending.id for sending in owed.untold("default", held, GRACE).again]
+    return [sending.id for sending in owed.untold("default", held, grace).again]
 
 
 def ids(jobs: Iterable[Job]) -> list[int]:
@@ -131,6 +133,47 @@ def test_a_locked_end_has_its_turn_later() -> None:
         elsewhere(lambda: found.extend(again(held)))()
         assert found == [other.pk]
     assert again(held) == [job.pk]
+
+
+def test_an_end_committed_after_the_look_is_met_by_the_second() -> None:
+    """A transaction that stayed open past a grace hid it from the sweep, which does not go back."""
+    Duty.objects.create(name="late_ends")
+    held, grace, second = lead(), guard_settings().sweep.resend_grace, _second_look()
+    ended(5, answered_at=timezone.now())
+    assert again(held, grace) == []
+    # Written before those, and committed only now.
+    job = ended(second + 1)
+    assert again(held, grace) == []
+    telling.look_back("default")
+    assert again(held, grace) == [job.pk]
+
+
+def _second_look() -> float:
+    return telling.LATE * guard_settings().sweep.resend_grace
+
+
+def test_the_second_look_reads_each_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on where the last one ended, in bounded steps; told ends are left alone."""
+    monkeypatch.setattr(owed, "LOOK", 3)
+    monkeypatch.setattr(owed, "BATCH", 2)
+    end = ago(100)
+    jobs = [ended(100, finished_at=end) for _ in range(5)]
+    ended(110, answered_at=timezone.now())
+    ended(90, lane="low"), ended(90, awaited=False), ended(90, answers=3)
+    since, last = ago(120), ago(60)
+    assert owed.overlooked("default", "high", since, last) == 5
+    assert owed.overlooked("default", "high", since, last) == 0
+    assert ids(Job.objects.filter(answers=1)) == ids(jobs)
+
+
+def test_a_clock_that_was_set_back_stops_no_second_look() -> None:
+    """The cursor of a day that has not come yet is not believed."""
+    far = int(ago(-86_400).timestamp() * 1e6)
+    Duty.objects.create(name="late_ends", cursor=far)
+    job = ended(_second_look() + 1)
+    telling.look_back("default")
+    assert Job.objects.get(answers=1) == job
+    assert Duty.objects.get().cursor < far
 
 
 def test_a_job_whose_message_is_purged_is_given_up_and_named() -> None:
