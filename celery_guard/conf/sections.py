@@ -95,6 +95,8 @@ class Dependency:
     """Calls that may come at once after a rest, for each rate or one for all; else half a second's worth, at least 2."""
     concurrency: int | None = _setting(None, "some")
     """Calls that may be under way at the same time; `None`: any number."""
+    errors: float = _setting(0.1, "share", unit="")
+    """The rate is cut when more than this share of the calls of ten seconds failed, of at least 20; 0: only a throttle and the breaker cut it."""
     breaker: Breaker | None = dataclasses.field(default_factory=Breaker)
     """`False` for none."""
 

@@ -50,6 +50,12 @@ DEPENDENCY_METRICS = (
         samples=lambda r: [((), r.throttled)],
     ),
     DependencyMetric(
+        name="dependency_slowings",
+        help="How often its rate was cut because too many of its calls failed.",
+        kind="counter",
+        samples=lambda r: [((), r.slowings)],
+    ),
+    DependencyMetric(
         name="dependency_tokens",
         help="Calls that its rates would allow at once; absent without a rate.",
         samples=lambda r: [] if r.tokens is None else [((), r.tokens)],

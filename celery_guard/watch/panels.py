@@ -232,6 +232,7 @@ ROWS = (
                         "{{dependency}} {{result}}",
                     ),
                     (_per_second("dependency_throttled", "dependency"), "{{dependency}} throttled"),
+                    (_per_second("dependency_slowings", "dependency"), "{{dependency}} cut"),
                 ),
                 unit="reqps",
             ),

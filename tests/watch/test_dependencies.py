@@ -35,6 +35,7 @@ def test_a_dependency_is_told_as_it_stands(form: str, settings: Any) -> None:
     assert requests == [1, 1]
     assert found[f"{PREFIX}dependency_throttled_total", ("mail",)] == 1
     assert found[f"{PREFIX}dependency_rate_factor", ("mail",)] == 0.7
+    assert found[f"{PREFIX}dependency_slowings_total", ("mail",)] == 0
     assert 0 < found[f"{PREFIX}dependency_paused_seconds", ("mail",)] <= 60
     assert found[f"{PREFIX}dependency_tokens", ("mail",)] == 0
     assert (f"{PREFIX}dependency_tokens", ("desk",)) not in found

@@ -77,7 +77,7 @@ class Reading:
 
     ``tokens`` that are left in the emptiest bucket (None without a rate), ``factor`` of the
     configured rate in force, ``paused`` microseconds; nobody may call for ``closed`` of them, by a
-    pause or an open breaker. The four counters only ever grow.
+    pause or an open breaker. The five counters only ever grow.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Reading:
     granted: int
     refused: int
     throttled: int
+    slowings: int
     openings: int
     closed: int = 0
     turns: tuple[Turn, ...] = ()

@@ -16,10 +16,10 @@ from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
-from celery_guard.relay.limits.decide import State
 from celery_guard.relay.limits.models import Limit, LimitHold
 from celery_guard.relay.limits.rules import Rules
 from celery_guard.relay.limits.side import apart
+from celery_guard.relay.limits.state import State
 
 LOCK_WAIT = 2
 """Longest wait for the row, in seconds: whoever has it may be frozen."""

@@ -13,9 +13,6 @@ Jain, 1989); the breaker is the usual one of three states (Nygard, Release It!).
 
 from __future__ import annotations
 
-import dataclasses
-import json
-
 from celery_guard.relay.limits.answers import (
     Ask,
     Breaking,
@@ -26,13 +23,14 @@ from celery_guard.relay.limits.answers import (
     Verdict,
 )
 from celery_guard.relay.limits.rules import MICRO, BreakerRule, Rules
+from celery_guard.relay.limits.state import State
 
 CUT_TENTHS, STEP, FLOOR, RAMP = 7, 50_000, 50_000, 100_000
 """Of the rate, in millionths but for the cut: × 0.7, + 5 %, at least 5 %, 10 % after an opening."""
 GOOD_WINDOW = 10 * MICRO
 SHORTEST_PAUSE, LONGEST_PAUSE = MICRO, 300 * MICRO
-FIRST_HOLD = 20_000
-"""What a call is taken to last before one has ended: who asks too early only asks again."""
+ERRORS_OF = 20
+"""Fewest calls of a window whose failures slow the rate."""
 PROBES = 3
 """Good probes that close a breaker."""
 KEEP = 3600 * MICRO
@@ -40,46 +38,6 @@ KEEP = 3600 * MICRO
 AHEAD = 660 * MICRO
 """What is further ahead was written under a clock that has since stepped back: the longest pause
 with its jitter, and the longest that a place is kept for, come to less."""
-
-
-@dataclasses.dataclass(slots=True)
-class State:
-    """All that is remembered of one dependency but its places and permits."""
-
-    bases: list[int] = dataclasses.field(default_factory=list)
-    intervals: list[int] = dataclasses.field(default_factory=list)
-    tats: list[int] = dataclasses.field(default_factory=list)
-    gates: list[int] = dataclasses.field(default_factory=list)
-    factor: int = MICRO
-    good_from: int = 0
-    used: int = 0
-    paused_until: int = 0
-    line: int = 0
-    hold: int = FIRST_HOLD
-    counted_from: int = 0
-    fine: int = 0
-    failed: int = 0
-    open_until: int = 0
-    doublings: int = 0
-    probed: int = 0
-    probe: str = ""
-    probe_until: int = 0
-    lease: int = 0
-    seen: int = 0
-    granted: int = 0
-    refused: int = 0
-    throttled: int = 0
-    openings: int = 0
-
-    @classmethod
-    def decode(cls, text: str) -> State:
-        """The state that :meth:`encode` wrote."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{k: v for k, v in json.loads(text or "{}").items() if k in known})
-
-    def encode(self) -> str:
-        """The state as text."""
-        return json.dumps(dataclasses.asdict(self))
 
 
 def take(
@@ -160,11 +118,19 @@ def _catch_up(s: State, rules: Rules, now: int) -> None:
         s.good_from = now
     elif now - s.good_from >= GOOD_WINDOW:
         busy = any(2 * s.used * t >= now - s.good_from for t in s.intervals)
-        if busy and s.factor < MICRO and not s.open_until:
+        if busy and s.factor < MICRO and not (s.open_until or s.slowed or _errs(s, rules)):
             s.factor = min(MICRO, s.factor + STEP)
-        s.good_from, s.used = now, 0
+        _begin_window(s, now)
     _rescale(s, rules, now)
     _bound(s, rules, now + AHEAD)
+
+
+def _begin_window(s: State, now: int) -> None:
+    s.good_from, s.used, s.tried, s.erred, s.slowed = now, 0, 0, 0, 0
+
+
+def _errs(s: State, rules: Rules) -> bool:
+    return rules.errors > 0 and s.erred * MICRO > rules.errors * s.tried
 
 
 def _bound(s: State, rules: Rules, latest: int) -> None:
@@ -219,6 +185,8 @@ def finish(
     probing = s.open_until > 0 and s.probe == permit
     if probing:
         s.probe, s.probe_until = "", 0
+    if verdict in (Verdict.FINE, Verdict.FAILED) and not s.open_until:
+        _weigh(s, rules, now, verdict)
     if verdict == Verdict.THROTTLED:
         _throttle(s, rules, now, pause)
     elif rules.breaker is not None and verdict != Verdict.UNCLEAR:
@@ -228,12 +196,23 @@ def finish(
             _count(s, rules, rules.breaker, now, verdict, jitter)
 
 
+def _weigh(s: State, rules: Rules, now: int, verdict: str) -> None:
+    s.tried += 1
+    s.erred += verdict == Verdict.FAILED
+    if rules.buckets and not s.slowed and s.tried >= ERRORS_OF and _errs(s, rules):
+        # Once a window: what fails until it is over was sent at the old rate.
+        s.slowed = 1
+        s.slowings += 1
+        s.factor = max(FLOOR, s.factor * CUT_TENTHS // 10)
+        _rescale(s, rules, now)
+
+
 def _throttle(s: State, rules: Rules, now: int, pause: int) -> None:
     s.throttled += 1
     if s.paused_until <= now:
         # Once a pause: all calls that were under way are told the same.
         s.factor = max(FLOOR, s.factor * CUT_TENTHS // 10)
-    s.good_from, s.used = now, 0
+    _begin_window(s, now)
     until = now + min(LONGEST_PAUSE, max(SHORTEST_PAUSE, pause))
     s.paused_until = max(s.paused_until, until)
     _rescale(s, rules, now)
@@ -277,7 +256,7 @@ def _open(s: State, rules: Rules, rule: BreakerRule, now: int, jitter: int) -> N
     s.probed, s.probe, s.probe_until = 0, "", 0
     s.fine = s.failed = 0
     s.factor = min(s.factor, RAMP)
-    s.good_from, s.used = now, 0
+    _begin_window(s, now)
     _rescale(s, rules, now)
     _rest_until(s, rules, s.open_until)
 
@@ -300,6 +279,7 @@ def read(s: State, rules: Rules, now: int, held: int) -> Reading:
         granted=s.granted,
         refused=s.refused,
         throttled=s.throttled,
+        slowings=s.slowings,
         openings=s.openings,
         closed=max(0, s.paused_until - now, s.open_until - now),
         turns=tuple(

@@ -22,8 +22,8 @@ from celery_guard.redis import Errors, bounded_client
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
 from celery_guard.relay.limits.database import micros
-from celery_guard.relay.limits.decide import State
 from celery_guard.relay.limits.rules import Rules
+from celery_guard.relay.limits.state import State
 
 
 class RedisLimits:

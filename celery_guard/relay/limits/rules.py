@@ -38,7 +38,8 @@ class Rules:
     """All that holds for one dependency; ``concurrency`` 0 is no bound.
 
     ``payable`` is the largest cost that a call may have, 0 for any: the settings say it, and a
-    smaller burst that was set at run time does not change it.
+    smaller burst that was set at run time does not change it. ``errors``, in millionths: the share
+    of failed calls above which the rate is cut; 0 for never.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Rules:
     concurrency: int
     breaker: BreakerRule | None
     payable: int = 0
+    errors: int = 0
 
 
 def rules_of(name: str) -> Rules:
@@ -81,6 +83,7 @@ def _rules(dependency: Dependency) -> Rules:
         concurrency=dependency.concurrency or 0,
         breaker=_breaker(dependency),
         payable=min(bursts, default=0),
+        errors=int(dependency.errors * MICRO),
     )
 
 

@@ -203,6 +203,21 @@ def test_the_rate_backs_off_once_a_pause(limits: Limits) -> None:
     assert desk.read().throttled == 5
 
 
+def test_the_rate_backs_off_when_too_many_calls_fail(limits: Limits) -> None:
+    """× 0.7 once, long before the breaker opens, and it is counted; a tenth is not too many."""
+    desk = Desk(limits, rules(rate="50/s"))
+    for n in range(18):
+        desk.finish(f"good{n}/1", Verdict.FINE)
+    _break(desk, 2)
+    assert desk.read().factor == 1
+    _break(desk, 3)
+    assert (desk.read().factor, desk.read().slowings) == (0.7, 1)
+    assert desk.read().breaker == "closed"
+    alone = Desk(limits, rules(rate="50/s", errors=0, breaker=False))
+    _break(alone, 40)
+    assert (alone.read().factor, alone.read().slowings) == (1, 0)
+
+
 def _break(desk: Desk, calls: int = 20) -> None:
     for n in range(calls):
         desk.finish(f"bad{n}/1", Verdict.FAILED)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Verdict
-from celery_guard.relay.limits.decide import State
 from celery_guard.relay.limits.redis_form import _encoded, _script
 from celery_guard.relay.limits.rules import MICRO, BreakerRule, Bucket, Rules
+from celery_guard.relay.limits.state import State
 
 START = 1_700_000_000 * MICRO
 CLOCK = "redis.call('TIME')"
@@ -37,6 +37,7 @@ all_rules = st.builds(
         window=st.integers(MICRO, 60 * MICRO),
         pause=st.integers(1_000, 20 * MICRO),
     ),
+    errors=st.sampled_from([0, MICRO // 10, MICRO // 2]),
 )
 one_bucket = st.builds(
     Rules,
@@ -356,6 +357,63 @@ def test_the_rate_never_falls_below_a_twentieth() -> None:
     for n in range(50):
         one.finish(START + n * 400 * MICRO, "x", Verdict.THROTTLED, MICRO)
     assert one.state.factor == 50_000
+
+
+@pytest.mark.parametrize("form", ["numbers", "redis"])
+def test_errors_cut_the_rate_once_a_window_and_stop_its_recovery(
+    redis_client: redis.Redis, form: str
+) -> None:
+    """More than a tenth of twenty calls: × 0.7, once in ten seconds; nothing comes back meanwhile."""
+    bucket = Bucket(interval=20_000, burst=2)
+    rules = Rules(name="d", buckets=(bucket,), concurrency=0, breaker=None, errors=MICRO // 10)
+    one = OnNumbers(rules) if form == "numbers" else OnRedis(redis_client, rules)
+
+    def interval(now: int, place: int) -> int:
+        # What is told to whoever comes third at once, less whoever came second.
+        waits = [one.take(now, _ask(place + n, 1, 600 * MICRO))[1] for n in range(4)]
+        return waits[3] - waits[2]
+
+    def calls(now: int, failed: int, fine: int) -> None:
+        for n in range(fine + failed):
+            one.finish(now, "x", Verdict.FINE if n < fine else Verdict.FAILED, 0)
+
+    calls(START, failed=2, fine=18)
+    assert interval(START, 0) == 20_000, "just a tenth"
+    calls(START, failed=1, fine=0)
+    assert interval(START + MICRO, 10) == 28_572
+    calls(START + 2 * MICRO, failed=50, fine=0)
+    assert interval(START + 3 * MICRO, 20) == 28_572, "once a window"
+    calls(START + 11 * MICRO, failed=19, fine=0)
+    assert interval(START + 12 * MICRO, 30) == 28_572, "too few calls to tell"
+    calls(START + 13 * MICRO, failed=1, fine=0)
+    assert interval(START + 14 * MICRO, 40) == 40_817
+
+
+@pytest.mark.parametrize(("errors", "factor"), [(MICRO // 10, 700_000), (0, 750_000)])
+def test_a_window_with_errors_is_no_good_one(errors: int, factor: int) -> None:
+    """Nothing of a cut rate comes back while more than a tenth fails, be it of few calls."""
+    bucket = Bucket(interval=MICRO, burst=1)
+    one = OnNumbers(Rules(name="d", buckets=(bucket,), concurrency=0, breaker=None, errors=errors))
+    one.finish(START, "x", Verdict.THROTTLED, MICRO)
+    for n in range(1, 9):
+        now = START + n * 3 * MICRO // 2
+        if one.take(now, _ask(n, 1, 0))[0]:
+            one.finish(now, f"j{n}/1", Verdict.FAILED, 0)
+    assert one.state.factor == factor
+
+
+@pytest.mark.parametrize("form", ["numbers", "redis"])
+def test_errors_that_may_cut_nothing(redis_client: redis.Redis, form: str) -> None:
+    """0 in the settings: only throttles and the breaker cut; without a rate there is none to cut."""
+    bucket = Bucket(interval=20_000, burst=2)
+    plain = Rules(name="d", buckets=(bucket,), concurrency=0, breaker=None)
+    for rules in (plain, dataclasses.replace(plain, buckets=(), errors=MICRO // 10)):
+        one = OnNumbers(rules) if form == "numbers" else OnRedis(redis_client, rules)
+        for _ in range(40):
+            one.finish(START, "x", Verdict.FAILED, 0)
+        one.rules = dataclasses.replace(plain)
+        waits = [one.take(START, _ask(n, 1, 600 * MICRO))[1] for n in range(5)]
+        assert waits[4] - waits[3] == 20_000
 
 
 def test_a_clock_that_steps_back_makes_no_burst(redis_client: redis.Redis) -> None:

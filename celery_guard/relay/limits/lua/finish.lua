@@ -1,12 +1,23 @@
 -- Give a permit back and learn how the call went.
 -- ask: permit, verdict, pause, jitter, as in ../decide.py. ask.instant: where a pause was told as
 -- a point in time, that point. Returns nothing.
+local function weigh()
+  s.tried = s.tried + 1
+  if ask.verdict == 'failed' then s.erred = s.erred + 1 end
+  if #buckets > 0 and s.slowed == 0 and s.tried >= ERRORS_OF and errs() then
+    s.slowed = 1
+    s.slowings = s.slowings + 1
+    s.factor = math.max(FLOOR, math.floor(s.factor * CUT_TENTHS / 10))
+    rescale()
+  end
+end
+
 local function throttle()
   s.throttled = s.throttled + 1
   if s.paused_until <= now then
     s.factor = math.max(FLOOR, math.floor(s.factor * CUT_TENTHS / 10))
   end
-  s.good_from, s.used = now, 0
+  begin_window()
   local pause = ask.instant > 0 and ask.instant - now or ask.pause
   local time = now + math.min(LONGEST_PAUSE, math.max(SHORTEST_PAUSE, pause))
   s.paused_until = math.max(s.paused_until, time)
@@ -22,7 +33,7 @@ local function open()
   s.probed, probe, s.probe_until = 0, '', 0
   s.fine, s.failed = 0, 0
   s.factor = math.min(s.factor, RAMP)
-  s.good_from, s.used = now, 0
+  begin_window()
   rescale()
   rest_until(s.open_until)
 end
@@ -61,6 +72,7 @@ if taken > 0 then learn_hold(taken) end
 catch_up()
 local probing = s.open_until > 0 and probe == ask.permit
 if probing then probe, s.probe_until = '', 0 end
+if (ask.verdict == 'fine' or ask.verdict == 'failed') and s.open_until == 0 then weigh() end
 if ask.verdict == 'throttled' then
   throttle()
 elseif rules.breaker and ask.verdict ~= 'unclear' then

@@ -5,6 +5,7 @@
 local MICRO = 1000000
 local CUT_TENTHS, STEP, FLOOR, RAMP = 7, 50000, 50000, 100000
 local GOOD_WINDOW, SHORTEST_PAUSE, LONGEST_PAUSE = 10 * MICRO, MICRO, 300 * MICRO
+local ERRORS_OF = 20
 local PROBES, KEEP, FIRST_HOLD, AHEAD = 3, 3600 * MICRO, 20000, 660 * MICRO
 
 local rules, ask = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
@@ -16,9 +17,11 @@ local now = clock[1] * MICRO + clock[2]
 local function whole(number) return string.format('%.0f', number) end
 
 local s = {
-  factor = MICRO, good_from = 0, used = 0, paused_until = 0, line = 0, hold = FIRST_HOLD,
+  factor = MICRO, good_from = 0, used = 0, tried = 0, erred = 0, slowed = 0, paused_until = 0,
+  line = 0, hold = FIRST_HOLD,
   counted_from = 0, fine = 0, failed = 0, open_until = 0, doublings = 0, probed = 0,
-  probe_until = 0, lease = 0, seen = 0, granted = 0, refused = 0, throttled = 0, openings = 0,
+  probe_until = 0, lease = 0, seen = 0, granted = 0, refused = 0, throttled = 0, slowings = 0,
+  openings = 0,
 }
 local probe = ''
 local bases, intervals, gates, tats = {}, {}, {}, {}
@@ -111,6 +114,12 @@ local function bound(latest)
   end
 end
 
+local function begin_window()
+  s.good_from, s.used, s.tried, s.erred, s.slowed = now, 0, 0, 0, 0
+end
+
+local function errs() return rules.errors > 0 and s.erred * MICRO > rules.errors * s.tried end
+
 local function catch_up()
   s.good_from, s.counted_from = math.min(s.good_from, now), math.min(s.counted_from, now)
   if s.good_from == 0 then
@@ -118,10 +127,10 @@ local function catch_up()
   elseif now - s.good_from >= GOOD_WINDOW then
     local busy = false
     for _, t in ipairs(intervals) do busy = busy or 2 * s.used * t >= now - s.good_from end
-    if busy and s.factor < MICRO and s.open_until == 0 then
+    if busy and s.factor < MICRO and not (s.open_until > 0 or s.slowed > 0 or errs()) then
       s.factor = math.min(MICRO, s.factor + STEP)
     end
-    s.good_from, s.used = now, 0
+    begin_window()
   end
   rescale()
   bound(now + AHEAD)
