@@ -7,6 +7,7 @@ from celery_guard.jobs.models import Attempt, Job
 from celery_guard.outbox.models import OutboxMessage
 from celery_guard.relay.limits.models import Limit, LimitChange, LimitHold
 from celery_guard.relay.models import Duty, LaneLead, WorkerPresence
+from celery_guard.run.models import RetryWindow
 from celery_guard.settle.models import Effect
 from celery_guard.settle.replay.models import Replay, ReplayItem
 from celery_guard.watch.models import Counter, LaneSample, LaneSnapshot, Series
@@ -31,6 +32,7 @@ __all__ = [
     "Replay",
     "ReplayItem",
     "Reservation",
+    "RetryWindow",
     "Series",
     "Switch",
     "TaskMode",

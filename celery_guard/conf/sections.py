@@ -151,6 +151,10 @@ class Run:
     """Longest pause after the first failure; doubled with each further one."""
     backoff_cap: float = _setting(3600.0, "positive")
     """Full-jitter backoff: uniform in 0 … min(cap, base · 2**failures)."""
+    retry_share: float = _setting(0.1, "share", unit="")
+    """Retries that a dependency (else a task) may have for each start of the last minute; those past it wait four times as long. 0: any number."""
+    retry_least: int = _setting(10, "positive")
+    """Retries in a minute that are within the budget in any case."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

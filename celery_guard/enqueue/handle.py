@@ -134,9 +134,12 @@ class JobHandle(_AsyncResult):
             pause = min(0.5, pause * 1.5)
 
 
+_RETRIED = (Reason.RETRY, Reason.RETRY_BUDGET)
+
+
 def _meta(job: Job, task_id: str) -> dict[str, Any]:
     status = _CELERY_STATES.get(State(job.state), states.FAILURE)
-    if job.state == State.WAITING and job.reason == Reason.RETRY:
+    if job.state == State.WAITING and job.reason in _RETRIED:
         status = states.RETRY
     return {
         # The id in hand: under it the waiting side of the result backend knows this result.

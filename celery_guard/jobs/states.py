@@ -39,6 +39,7 @@ class Reason(TextChoices):
     NEW = "new"
     ETA = "eta"
     RETRY = "retry"
+    RETRY_BUDGET = "retry_budget"
     SNOOZE = "snooze"
     RATE = "rate"
     BREAKER = "breaker"

@@ -27,6 +27,7 @@ from celery_guard.run.outcome import Dead, Fail, Outcome, Retry, Snooze, Succeed
 from celery_guard.run.patience import pauses
 from celery_guard.run.record import record
 from celery_guard.run.rescue import take_from
+from celery_guard.run.retry_budget import within_budget
 from celery_guard.run.saying import say_ended
 from celery_guard.run.worker import discard, shutting_down
 from celery_guard.settle.leaving import leave_open
@@ -58,12 +59,18 @@ def resolve(job: CurrentJob, error: BaseException, args: Any, kwargs: Any) -> Su
     outcome = outcome_of(job, error, args, kwargs)
     if isinstance(outcome, Fail | Dead) and _is_asking(job):
         outcome = Uncertain(cause=error, tell=celery_retry(error, 0.0))
+    if isinstance(outcome, Retry):
+        outcome = _in_budget(job, outcome)
     fault_point("run.recording", job.id)
     _write_down(job, outcome)
     fault_point("run.recorded", job.id)
     say_ended(job, outcome)
     assert outcome.tell is not None
     raise outcome.tell
+
+
+def _in_budget(job: CurrentJob, outcome: Retry) -> Retry:
+    return _persistently(job, lambda: within_budget(job, outcome))
 
 
 def _is_asking(job: CurrentJob) -> bool:

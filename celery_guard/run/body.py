@@ -35,7 +35,7 @@ def _in_one_transaction(
         outcome = _call(job, args, kwargs)
         if len(connections[job.using].atomic_blocks) != depth:
             raise _left_open(job)
-        close_out(job, outcome)
+        outcome = close_out(job, outcome)
         fault_point("run.finishing", job.id)
     return outcome
 
@@ -54,7 +54,7 @@ def _step_by_step(
     if by_hand or len(connection.atomic_blocks) != depth:
         raise _left_open(job)
     with transaction.atomic(using=job.using):
-        close_out(job, outcome)
+        outcome = close_out(job, outcome)
         fault_point("run.finishing", job.id)
     return outcome
 

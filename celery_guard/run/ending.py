@@ -10,16 +10,19 @@ from celery_guard.jobs import standing
 from celery_guard.run import next_steps
 from celery_guard.run.outcome import SILENT, Retry, Succeeded
 from celery_guard.run.record import record
+from celery_guard.run.retry_budget import within_budget
 
 if TYPE_CHECKING:
     from celery_guard.run.current import CurrentJob
 
 
-def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> None:
-    """Hand on what follows and end the attempt, in the open transaction.
+def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:
+    """Hand on what follows and end the attempt, in the open transaction; return how it ended.
 
     :raises LeaseLost: when the job is no longer held here; the transaction must roll back.
     """
+    if isinstance(outcome, Retry):
+        outcome = within_budget(job, outcome)
     fault_point("run.handing_on", job.id)
     # From here on an exception no longer tells whether the commit happened.
     job.finishing = outcome
@@ -30,3 +33,4 @@ def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> None:
     if isinstance(outcome, Succeeded) and outcome.reason in SILENT:
         # Nobody will be told anything under this task id, so nothing is owed.
         standing.answered(job.using, job.id, job.fence)
+    return outcome

@@ -33,6 +33,7 @@ class Retry:
 
     due: float | datetime
     tell: BaseException
+    reason: str = Reason.RETRY
     cause: BaseException | None = None
     message: Captured | None = None
 

@@ -46,7 +46,7 @@ def record(job: CurrentJob, outcome: Outcome) -> bool:
             result = encoded(job, outcome.value)
             return running.succeed(job.hold, result=result, reason=outcome.reason)
         case Retry():
-            reason, told = Reason.RETRY, "retry"
+            reason, told = Reason(outcome.reason), "retry"
             moved = _put_back(job, reason, outcome.due, failures=1)
             if moved and outcome.message is not None:
                 replace_message(job.id, outcome.message, job.using)

@@ -20,6 +20,7 @@ from celery_guard.run.outcome import (
     Succeeded,
     Uncertain,
 )
+from celery_guard.run.retry_budget import count_start
 
 if TYPE_CHECKING:
     from celery_guard.run.current import CurrentJob
@@ -37,6 +38,7 @@ OUTCOMES: dict[type, str] = {
 
 def say_began(job: CurrentJob) -> None:
     """The job is claimed; ``waited`` is None but at its first start."""
+    count_start(job)
     emit("run.began", logging.DEBUG, **_facts(job), waited=job.claim.waited)
 
 

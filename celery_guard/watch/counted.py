@@ -92,6 +92,12 @@ COUNTED = (
         by={"run.ended": lambda facts: (facts["lane"], facts["task"], facts["outcome"])},
     ),
     Counted(
+        name="job_retries_put_off",
+        help="Retries that wait longer because their task or dependency has had its share of them.",
+        labels=("task", "dependency"),
+        by={"run.retry_put_off": lambda facts: (facts["task"], facts["dependency"])},
+    ),
+    Counted(
         name="job_errors",
         help="Attempts that ended by an exception, by its class.",
         labels=("task", "exception"),

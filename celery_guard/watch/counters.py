@@ -20,6 +20,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from celery_guard.events import emit
 from celery_guard.jobs.deadlock import again_on_deadlock
+from celery_guard.run.retry_window import Starts, starts
 from celery_guard.watch.models import Counter
 
 EVERY = 5.0
@@ -57,8 +58,9 @@ class Tally:
     # after the code that was asked for has ended.
     timed = False
 
-    def __init__(self, table: Table = OF_LANES) -> None:
+    def __init__(self, table: Table = OF_LANES, starts: Starts | None = None) -> None:
         self._table = table
+        self._starts = starts
         self.forget()
 
     def forget(self) -> None:
@@ -84,6 +86,16 @@ class Tally:
             except (DatabaseError, InterfaceError) as error:
                 emit("watch.counts_kept", logging.WARNING, using=using, error=str(error))
                 self._keep(mine)
+        self._tell_starts()
+
+    def _tell_starts(self) -> None:
+        if self._starts is None:
+            return
+        for using in self._starts.usings():
+            try:
+                self._starts.tell(using)
+            except (DatabaseError, InterfaceError) as error:
+                emit("watch.counts_kept", logging.WARNING, using=using, error=str(error))
 
     def _keep(self, counts: Mapping[Key, int]) -> None:
         with self._lock:
@@ -135,8 +147,9 @@ def replace(using: str, name: str, values: Mapping[str, int]) -> None:
 
 tally = Tally()
 """This process' counts of lanes."""
-series_tally = Tally(OF_SERIES)
-"""This process' counts of everything else: :mod:`celery_guard.watch.counted`."""
+series_tally = Tally(OF_SERIES, starts)
+"""This process' counts of everything else: :mod:`celery_guard.watch.counted`; with them go the starts
+of the retry budget."""
 
 os.register_at_fork(after_in_child=tally.forget)
 os.register_at_fork(after_in_child=series_tally.forget)
