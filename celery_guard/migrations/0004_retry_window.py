@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('celery_guard', '0018_busy_slots'),
+        ('celery_guard', '0003_presence_version'),
     ]
 
     operations = [
