@@ -69,9 +69,12 @@ def untold(using: str, lead: Lead, grace: float) -> Untold:
         # Somebody has them locked: the next sweep looks again.
         if missed := [end for pk, end in ends.items() if pk not in held]:
             until = _before(min(missed), since)
-        if until != told_until:
-            leads(using, lead).update(told_until=until)
-        return _count(using, held) if held else Untold()
+        found = _count(using, held) if held else Untold()
+    # On its own: a relay that is frozen in the transaction must not hold the row that another
+    # one needs to take the lane. What has been counted is found by its count.
+    if until != told_until:
+        leads(using, lead).update(told_until=until)
+    return found
 
 
 def overlooked(using: str, lane: str, since: datetime, last: datetime) -> int:

@@ -1,7 +1,7 @@
 """Untold ends: found once, counted, sent once more at growing distances, and given up."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 import pytest
@@ -133,6 +133,30 @@ def test_a_locked_end_has_its_turn_later() -> None:
         elsewhere(lambda: found.extend(again(held)))()
         assert found == [other.pk]
     assert again(held) == [job.pk]
+
+
+def test_a_sweep_holds_no_lane_between_two_statements() -> None:
+    """A relay that is frozen anywhere in it keeps no other relay from taking the lane."""
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    held, job = lead(), ended(40)
+    said: list[str] = []
+    free: list[str] = []
+
+    def look() -> None:
+        with transaction.atomic():
+            if LaneLead.objects.select_for_update(skip_locked=True).filter(lane=held.lane):
+                free.append(said[-1])
+
+    def watch(execute: Callable[..., object], sql: str, *rest: object) -> object:
+        said.append(sql)
+        elsewhere(look)()
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(watch):
+        assert again(held) == [job.pk]
+    assert any("lanelead" in sql and sql.startswith("UPDATE") for sql in said)
+    assert free == said
 
 
 def test_an_end_committed_after_the_look_is_met_by_the_second() -> None:
