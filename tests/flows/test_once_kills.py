@@ -16,7 +16,7 @@ from tests.project.shop import tasks
 from tests.project.shop.models import Mark
 from tests.project.shop.witness import open_gate, traces
 from tests.run.marks import on_database
-from tests.run.tasks import collect, echo, ends, first_killed, long
+from tests.run.tasks import collect, echo, ends, first_killed
 
 pytestmark = [*on_database, pytest.mark.mariadb]
 
@@ -80,19 +80,21 @@ def test_a_frozen_worker_is_rescued_and_commits_nothing_late(
 ) -> None:
     """SIGSTOP past the lease, then SIGCONT: the second run counts, the first one's writes are void."""
     first = hire(processes)
-    handle = long.delay("a")
+    handle = tasks.hold.delay("a")
     wait_for(lambda: traces("a"), what="the body to begin")
     for pid in first.members():
         os.kill(pid, signal.SIGSTOP)
     hire(processes)
-    wait_for(lambda: len(traces("a")) > 1, what="the second run")
+    wait_for(lambda: len(traces("a")) > 1, timeout=60, what="the second run")
     open_gate("a")
-    wait_for_state(handle, "succeeded")
+    wait_for_state(handle, "succeeded", timeout=60)
     for pid in first.members():
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: "run.lease_lost" in first.log, what="the first worker to notice")
+    wait_for(lambda: "run.lease_lost" in first.log, timeout=60, what="the first worker to notice")
     job = job_of(handle)
-    assert (job.state, job.starts, Mark.objects.count()) == ("succeeded", 2, 1)
+    assert (job.state, Mark.objects.count()) == ("succeeded", 1)
+    # A busy machine may keep the second run's heartbeat from the processor for a lease, too.
+    assert job.starts == len(traces("a")) > 1
 
 
 @pytest.mark.bar
