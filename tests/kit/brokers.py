@@ -29,9 +29,12 @@ def _empty_redis(redis_client: redis.Redis) -> None:
     redis_client.flushdb()
 
 
-@pytest.fixture(params=["redis", "amqp"])
+BROKERS = os.environ.get("GUARD_TEST_BROKER", "redis,amqp").split(",")
+
+
+@pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Runs the test once on each broker; the value is the broker's URL.
+    """Runs the test once on each broker, or on `GUARD_TEST_BROKER`; the value is the broker's URL.
 
     This process' Celery app and all processes started by the test use it.
     """
