@@ -28,6 +28,7 @@ from celery_guard.enqueue.faithful import check_faithful
 from celery_guard.enqueue.install import installed, quiet, quietly
 from celery_guard.enqueue.publish import check_steps, guarded_task_called, will_be_kept
 from celery_guard.enqueue.request import identity_of
+from celery_guard.enqueue.tenants import acting_for
 from celery_guard.errors import NotSerializable
 
 CANVAS_TASK = "celery_guard.start_canvas"
@@ -115,21 +116,36 @@ def _start(chord: Any, args: Any, kwargs: Any, task_id: Any, options: dict[str, 
     for client_only in ("producer", "connection", "publisher", "router", "result_cls"):
         options.pop(client_only, None)
     frozen = chord.clone(args, kwargs, **options)
-    _check(frozen, args or (), app)
+    tenants = _checked(frozen, args or (), app)
     result = frozen.freeze(task_id)
-    app.tasks[CANVAS_TASK].apply_async((_as_json(frozen),), queue=_queue_of(frozen))
+    with acting_for(next(filter(None, tenants), "")):
+        app.tasks[CANVAS_TASK].apply_async((_as_json(frozen),), queue=_queue_of(frozen))
     return result
 
 
-def _check(chord: Any, partial: Any, app: Celery) -> None:
-    # What a direct publish refuses at once must not wait for a worker to be refused.
+def _checked(chord: Any, partial: Any, app: Celery) -> list[str]:
+    """The tenants of the chord's members.
+
+    What a direct publish refuses at once must not wait for a worker to be refused.
+    """
     check_steps(app, dict(chord))
+    tenants = []
     for member in _tasks_of(chord.tasks):
-        task = guarded_task_called(app, member["task"])
-        if task is not None and member["subtask_type"] is None:
-            arguments = member["args"] if member["immutable"] else (*partial, *member["args"])
-            check_faithful(task.name, arguments, member["kwargs"])
-            identity_of(task, arguments, member["kwargs"])
+        first = _first_step(maybe_signature(member, app), app)
+        task = None if first is None else guarded_task_called(app, first["task"])
+        if first is not None and task is not None:
+            arguments = first["args"] if first["immutable"] else (*partial, *first["args"])
+            check_faithful(task.name, arguments, first["kwargs"])
+            tenants.append(identity_of(task, arguments, first["kwargs"])["tenant"])
+    return tenants
+
+
+def _first_step(canvas: Any, app: Celery) -> Any:
+    # It goes out with the chord, and has all its arguments; None where a header is empty.
+    while isinstance(canvas, (_chord, group, _chain)):
+        parts = _tasks_of(canvas.tasks)
+        canvas = maybe_signature(parts[0], app) if parts else None
+    return canvas
 
 
 def _queue_of(chord: Any) -> Any:

@@ -11,6 +11,7 @@ from kombu.utils.json import JSONEncoder
 
 from celery_guard.enqueue.binding import Bound, shape_of
 from celery_guard.enqueue.declaration import Declaration, Guarded, Unkeyed, fill
+from celery_guard.enqueue.tenants import tenant_here
 from celery_guard.errors import NotSerializable
 
 KEY_LENGTH = 255
@@ -59,9 +60,12 @@ def short(key: str) -> str:
 
 
 def tenant_of(task: Guarded, declaration: Declaration, bound: Bound) -> str:
-    """The tenant a call belongs to; empty for none."""
+    """The tenant a call belongs to; empty for none.
+
+    By its arguments, where the task says how; else that of the job in which it is made.
+    """
     if not declaration.tenant:
-        return ""
+        return tenant_here()
     return fill(declaration.tenant, task.name, bound.with_defaults())[:255]
 
 

@@ -63,6 +63,7 @@ class Claim:
     expires_at: datetime | None = None
     mode: str = Mode.ON
     first_due_at: datetime | None = None
+    tenant: str = ""
 
     @property
     def waited(self) -> float | None:
@@ -107,6 +108,7 @@ _CLAIMED = (
     "expires_at",
     "mode",
     "first_due_at",
+    "tenant",
 )
 
 

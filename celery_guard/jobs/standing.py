@@ -30,10 +30,11 @@ class Standing:
     result: str | None
     error: str | None
     answered: bool
+    tenant: str
 
 
 _LOOK = """SELECT state, reason, sent_at IS NOT NULL, coalesce(expires_at <= {now}, false), owner,
-       fence, result, error, answered_at IS NOT NULL, public_id
+       fence, result, error, answered_at IS NOT NULL, public_id, tenant
 FROM celery_guard_job WHERE id = %s"""
 _LOOKS = {vendor: _LOOK.format(now=now) for vendor, now in NOW_SQL.items()}
 
@@ -43,7 +44,7 @@ def look(using: str, job: NamedJob) -> Standing | None:
     row = _look(using, job.id)
     if row is None:
         return None
-    state, reason, sent, expired, owner, fence, result, error, answered, public_id = row
+    state, reason, sent, expired, owner, fence, result, error, answered, public_id, tenant = row
     if job.public_id not in (None, _uuid(public_id)):
         return None
     return Standing(
@@ -56,6 +57,7 @@ def look(using: str, job: NamedJob) -> Standing | None:
         result=result,
         error=error,
         answered=bool(answered),
+        tenant=tenant,
     )
 
 

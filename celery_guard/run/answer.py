@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from kombu.utils import json as kombu_json
 
 from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.tenants import tell_tenant
 from celery_guard.errors import JobCancelled, JobError, KeyBusy
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
@@ -64,6 +65,7 @@ def _look(task: Guarded, job: NamedJob) -> Standing | None:
 
 def _told(task: Guarded, job_id: int, found: Standing) -> Any:
     request = task.request
+    tell_tenant(request, found.tenant)
     # Links and the next step went out with the job's end.
     if found.state == State.SUCCEEDED:
         forget(request)
@@ -109,6 +111,7 @@ def told(task: Any) -> None:
 def answer_echo(task: Runnable, claim: running.Claim) -> Any:
     """Answer a task id whose work is another job's, as that job ends; else ask again later."""
     using, job_id = claim.hold.using, claim.hold.job_id
+    tell_tenant(task.request, claim.tenant)
     nested = connections[using].in_atomic_block
     job = CurrentJob(task, claim, lease=lease_of(task), nested=nested)
     found, _ = patiently(using, lambda: _follow(job))

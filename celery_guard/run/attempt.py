@@ -10,6 +10,7 @@ from django.db import connections
 
 from celery_guard.conf import Mode
 from celery_guard.enqueue.context import in_context
+from celery_guard.enqueue.tenants import acting_for, tell_tenant
 from celery_guard.faults import fault_point
 from celery_guard.jobs import running
 from celery_guard.run.aftermath import resolve
@@ -57,7 +58,12 @@ def _run(
     job = _begin(task, claim)
     say_began(job)
     try:
-        with running_for(job), in_context(job.request), kept_clean(job.using):
+        with (
+            running_for(job),
+            acting_for(claim.tenant),
+            in_context(job.request),
+            kept_clean(job.using),
+        ):
             if isinstance(job, Rehearsal):
                 outcome: Succeeded | Retry = run_beside(job, args, kwargs)
             else:
@@ -90,6 +96,7 @@ def _begin(task: Runnable, claim: running.Claim) -> CurrentJob:
         heart().watch(job)
     request = task.request
     request.guard_attempt = job
+    tell_tenant(request, claim.tenant)
     # Celery's own retry counter and backoff read it.
     request.retries = claim.failures
     if claim.awaited and inline is None:

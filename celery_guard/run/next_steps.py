@@ -96,6 +96,7 @@ def _strand(job: CurrentJob, step: Any, error: Exception, options: dict[str, Any
         public_id=_free_id(job.using, task_id),
         task=str(step.task)[:255],
         lane=job.claim.lane,
+        tenant=job.claim.tenant,
         state=State.FAILED,
         reason=Reason.UNSENDABLE,
         awaited=True,

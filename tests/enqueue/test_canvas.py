@@ -13,6 +13,7 @@ from celery.result import GroupResult
 from django.db import transaction
 
 from celery_guard.enqueue.canvas import CANVAS_TASK, starting
+from celery_guard.errors import MissingKey
 from celery_guard.jobs.models import Job
 from celery_guard.outbox.capture import capture_everything
 from tests.enqueue.rows import counts, headers_of, jobs, keys, message_of
@@ -61,6 +62,29 @@ def test_a_chord_is_one_job_that_a_worker_starts(watch: Watch, redis_port: int) 
     (job,) = jobs()
     assert (job.task, job.lane, job.key) == (CANVAS_TASK, "high", None)
     assert redis_port not in watch.ports()
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        keyed.s(""),
+        chain(keyed.s(""), unkeyed.s()),
+        group(keyed.s(""), unkeyed.s()),
+        chain(group(chain(keyed.s(""), unkeyed.s())), unkeyed.s()),
+        chord([keyed.s("")], unkeyed.s()),
+    ],
+)
+def test_a_chord_that_can_not_begin_is_refused_at_the_call(member: Any) -> None:
+    """However deep in a member the first step is; in a worker nobody would hear of it."""
+    with pytest.raises(MissingKey):
+        chord([unkeyed.s(1), member], unkeyed.s()).delay()
+    assert jobs() == []
+
+
+def test_a_body_is_no_first_step() -> None:
+    """What it gets is known when the header has ended, where that is empty too."""
+    chord([unkeyed.s(1), chord([], keyed.s())], unkeyed.s()).delay()
+    assert len(jobs()) == 1
 
 
 def test_the_ids_in_hand_are_the_ids_that_run() -> None:

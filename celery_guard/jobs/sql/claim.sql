@@ -25,4 +25,4 @@ UPDATE celery_guard_job
          AND hold.tenant IN ('', celery_guard_job.tenant)
    )
 RETURNING fence, public_id, key, lane, starts, failures, lost, awaited, survivor_id, started_at,
-          coalesce_key, expires_at, mode, first_due_at
+          coalesce_key, expires_at, mode, first_due_at, tenant

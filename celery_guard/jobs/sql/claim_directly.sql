@@ -18,4 +18,4 @@ UPDATE celery_guard_job
    AND (sent_at IS NOT NULL OR due_at <= clock_timestamp() OR %s)
    AND (expires_at IS NULL OR expires_at > clock_timestamp())
 RETURNING fence, public_id, key, lane, starts, failures, lost, awaited, survivor_id, started_at,
-          coalesce_key, expires_at, mode, first_due_at
+          coalesce_key, expires_at, mode, first_due_at, tenant
