@@ -21,6 +21,7 @@ from celery_guard.enqueue.admission.known import is_known
 from celery_guard.enqueue.admission.limits import is_limited
 from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.enqueue.admission.places import Place
+from celery_guard.enqueue.admission.turns import turn_of
 from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
@@ -158,7 +159,8 @@ def _decide(
         lane = lower
     if max_wait is None and not is_limited(settings, lane, tenant):
         return Decision(action="accept", lane=lane)
-    decision = apart(using, lambda: decide(using, lane, tenant, max_wait))
+    turn = turn_of(f"{task.name} {identity['key'] or identity['fingerprint']}")
+    decision = apart(using, lambda: decide(using, lane, tenant, max_wait, turn))
     # Asked here, where the caller's own transaction is seen too.
     if decision.action == "accept" or not is_known(task, identity, using):
         return decision

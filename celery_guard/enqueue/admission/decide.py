@@ -7,11 +7,11 @@ import logging
 from typing import Literal
 
 from celery_guard.conf import Lane, guard_settings
-from celery_guard.enqueue.admission import pressure
+from celery_guard.enqueue.admission import pressure, turns
 from celery_guard.enqueue.admission.gate import Full, take
 from celery_guard.enqueue.admission.limits import below, caps_of
 from celery_guard.enqueue.admission.measured import Measured, measured
-from celery_guard.enqueue.admission.retry_after import of_tenant, retry_after, spread
+from celery_guard.enqueue.admission.retry_after import of_strain, of_tenant, retry_after, spread
 from celery_guard.enqueue.request import retried
 from celery_guard.errors import KeyBusy
 from celery_guard.events import emit
@@ -37,17 +37,17 @@ class Decision:
     place: int | None = None
 
 
-def decide(using: str, lane: Lane, tenant: str, max_wait: float | None) -> Decision:
+def decide(using: str, lane: Lane, tenant: str, max_wait: float | None, turn: int = 0) -> Decision:
     """Take a place in ``lane`` for ``tenant``, or say what is in the way.
 
     A full lane does what its ``on_full`` says. A tenant over its own quota and a caller whose
     ``max_wait`` can't be kept are refused always.
     """
-    first = decided = _in_lane(using, lane, tenant, max_wait)
+    first = decided = _in_lane(using, lane, tenant, max_wait, turn)
     while decided.action == "refuse" and _may_degrade(decided):
         match decided.lane.admission.on_full:
             case "demote" if (lower := below(guard_settings(), decided.lane)) is not None:
-                decided = _in_lane(using, lower, tenant, max_wait)
+                decided = _in_lane(using, lower, tenant, max_wait, turn)
             case "defer" | "expire" as action:
                 return dataclasses.replace(decided, action=action)
             case _:
@@ -64,7 +64,7 @@ def _may_degrade(decided: Decision) -> bool:
     return decided.reason != "deadline" and not decided.reason.startswith("tenant")
 
 
-def _in_lane(using: str, lane: Lane, tenant: str, max_wait: float | None) -> Decision:
+def _in_lane(using: str, lane: Lane, tenant: str, max_wait: float | None, turn: int) -> Decision:
     lanes = measured(using)
     found = lanes.get(lane.name)
     decision = Decision(
@@ -81,8 +81,9 @@ def _in_lane(using: str, lane: Lane, tenant: str, max_wait: float | None) -> Dec
         if decision.action == "refuse":
             return decision
     if (strain := pressure.closing(using, lane, lanes)) is not None:
-        return _refused(decision, found, strain.reason, strain.limit)
-    return _with_place(using, decision, found, tenant)
+        later = of_strain(strain, lanes)
+        return _refusal(decision, strain.reason, strain.limit, later)
+    return _with_place(using, decision, found, tenant, turn)
 
 
 def _blind(using: str, decision: Decision, found: Measured | None) -> Decision:
@@ -92,12 +93,14 @@ def _blind(using: str, decision: Decision, found: Measured | None) -> Decision:
     return _refused(decision, found, "blind", "snapshot.stale_after")
 
 
-def _with_place(using: str, decision: Decision, found: Measured | None, tenant: str) -> Decision:
+def _with_place(
+    using: str, decision: Decision, found: Measured | None, tenant: str, turn: int
+) -> Decision:
     lane = decision.lane
     if not (caps := caps_of(lane, tenant)):
         return decision
     try:
-        taken = retried([using], lambda: take(using, caps, lane.name, tenant))
+        taken = retried([using], lambda: take(using, caps, lane.name, tenant, turn))
     except KeyBusy:
         # Frozen, or asked at by too many: what can't be counted must not be let in.
         busy = _refused(decision, found, "busy", pressure.limit_name(lane.name, "depth"))
@@ -106,6 +109,9 @@ def _with_place(using: str, decision: Decision, found: Measured | None, tenant: 
         return dataclasses.replace(decision, place=taken)
     if not taken.cap.tenant:
         refused = _refused(decision, found, "depth", pressure.limit_name(lane.name, "depth"))
+        if (taken.cap.most or 0) >= turns.SHARE:
+            later = turns.in_turn(refused.retry_after, turn, taken.now)
+            refused = dataclasses.replace(refused, retry_after=later)
         return dataclasses.replace(refused, pressure=max(1.0, refused.pressure))
     later = spread(taken.wait) if taken.wait is not None else of_tenant(taken.cap.most, found)
     limit = taken.reason.replace("tenant_", "tenants.")
@@ -115,7 +121,10 @@ def _with_place(using: str, decision: Decision, found: Measured | None, tenant: 
 
 
 def _refused(decision: Decision, found: Measured | None, reason: str, limit: str) -> Decision:
-    later = retry_after(decision.lane, found, reason)
+    return _refusal(decision, reason, limit, retry_after(decision.lane, found, reason))
+
+
+def _refusal(decision: Decision, reason: str, limit: str, later: float) -> Decision:
     return dataclasses.replace(
         decision, action="refuse", reason=reason, limit=limit, retry_after=later
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import DateTimeField, F, Q, Value
@@ -18,9 +18,11 @@ from django.db.models.expressions import ExpressionWrapper
 from django.db.models.functions import Coalesce, Greatest
 
 from celery_guard.conf import guard_settings
+from celery_guard.enqueue.admission import turns
 from celery_guard.enqueue.admission.counting import room_of, statement
 from celery_guard.enqueue.admission.limits import Cap
 from celery_guard.enqueue.admission.models import Gate, Reservation
+from celery_guard.jobs import direct
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.deadlock import again_on_deadlock
 
@@ -37,69 +39,82 @@ IDLE = 86400.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Full:
-    """A cap that has no room: which, why, and for a rate when it has."""
+    """A cap that has no room: which, why, as of when, and for a rate when it has."""
 
     cap: Cap
     reason: str
+    now: datetime
     wait: float | None = None
 
 
-def take(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+class Asker(NamedTuple):
+    """For whom a place is taken, and in whose turn."""
+
+    lane: str
+    tenant: str
+    turn: int
+
+
+def take(using: str, caps: Sequence[Cap], lane: str, tenant: str, turn: int = 0) -> int | Full:
     """The id of a place within all ``caps``, committed; or the first cap that is full.
 
     Called outside any transaction of the site, or nobody would see the place in time.
     """
-    return again_on_deadlock(lambda: _take(using, caps, lane, tenant))
+    return again_on_deadlock(lambda: _take(using, caps, Asker(lane, tenant, turn)))
 
 
-def _take(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+def _take(using: str, caps: Sequence[Cap], asker: Asker) -> int | Full:
     if connections[using].vendor == "postgresql":
-        place = _take_quickly(using, caps, lane, tenant)
+        place = _take_quickly(using, caps, asker)
         if place is not None:
             return place
-    return _take_counting(using, caps, lane, tenant)
+    return _take_counting(using, caps, asker)
 
 
-def _take_quickly(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | None:
+def _take_quickly(using: str, caps: Sequence[Cap], asker: Asker) -> int | None:
     arguments = (
         PATIENCE,
         [cap.scope for cap in caps],
         [cap.step for cap in caps],
         [cap.slack for cap in caps],
+        [_kept(using, cap) for cap in caps],
         HOLDS,
+        turns.LASTS,
+        turns.TURNS,
+        asker.turn,
         len(caps),
-        lane,
-        tenant,
+        asker.lane,
+        asker.tenant,
         guard_settings().admission.hold,
         len(caps),
     )
-    with connections[using].cursor() as cursor:
-        cursor.execute(statement("take"), arguments)
-        row = cursor.fetchone()
+    row = direct.returned(connections[using], statement("take"), arguments)
     return row[0] if row else None
 
 
-def _take_counting(using: str, caps: Sequence[Cap], lane: str, tenant: str) -> int | Full:
+def _take_counting(using: str, caps: Sequence[Cap], asker: Asker) -> int | Full:
     _make_missing(using, caps)
     with transaction.atomic(using=using):
         _limit_patience(using)
         gates = _lock(using, caps)
         if len(gates) == len(caps):
-            return _take_locked(using, caps, gates, lane, tenant)
+            return _take_locked(using, caps, gates, asker)
     # One was just removed as idle; it is made anew.
-    return _take_counting(using, caps, lane, tenant)
+    return _take_counting(using, caps, asker)
 
 
 def _take_locked(
-    using: str, caps: Sequence[Cap], gates: Mapping[str, Any], lane: str, tenant: str
+    using: str, caps: Sequence[Cap], gates: Mapping[str, Any], asker: Asker
 ) -> int | Full:
-    looks = [_look(using, gates[cap.scope], cap) for cap in caps]
+    # Those that are half over are counted along, or each of them would bring a request here in turn.
+    along = any(_is_over(using, gates[cap.scope], cap) for cap in caps)
+    looks = [_look(using, gates[cap.scope], cap, asker.turn, along=along) for cap in caps]
     if full := next((look for look in looks if look is not None), None):
         return full
     for cap in caps:
         _count_down(using, cap)
     until = in_seconds(guard_settings().admission.hold)
-    place = Reservation(lane=lane, tenant=tenant, until=until)
+    place = Reservation(lane=asker.lane, tenant=asker.tenant, until=until)
     place.save(using=using, force_insert=True)
     return place.pk
 
@@ -117,7 +132,12 @@ def _limit_patience(using: str) -> None:
     # Elsewhere the database's own lock time-out holds.
     if connections[using].vendor == "postgresql":
         with connections[using].cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
+            # Like the one statement of the quick way, it does not wait for the disk.
+            cursor.execute(
+                "SELECT set_config('lock_timeout', %s, true), "
+                "set_config('synchronous_commit', 'off', true)",
+                [PATIENCE],
+            )
 
 
 def _lock(using: str, caps: Sequence[Cap]) -> dict[str, Any]:
@@ -126,27 +146,33 @@ def _lock(using: str, caps: Sequence[Cap]) -> dict[str, Any]:
     return {gate.scope: gate for gate in locked}
 
 
-def _look(using: str, gate: Any, cap: Cap) -> Full | None:
-    if _is_over(gate, cap):
+def _look(using: str, gate: Any, cap: Cap, turn: int, *, along: bool) -> Full | None:
+    if _is_over(using, gate, cap, HOLDS / 2 if along else HOLDS):
         room, busy = room_of(using, cap, gate.now)
         gate.room = 0 if busy else room
         Gate.objects.using(using).filter(pk=gate.pk).update(
             room=gate.room, counted_at=DatabaseNow()
         )
         if busy:
-            return Full(cap=cap, reason="tenant_running")
-    if gate.room <= 0:
-        return Full(cap=cap, reason="tenant_waiting" if cap.tenant else "depth")
+            return Full(cap=cap, reason="tenant_running", now=gate.now)
+    if gate.room <= (0 if turns.is_turn(turn, gate.now) else _kept(using, cap)):
+        if not cap.tenant:
+            turns.note_full(using, cap.scope)
+        return Full(cap=cap, reason="tenant_waiting" if cap.tenant else "depth", now=gate.now)
     if cap.step and (wait := _early(gate.next_at, gate.now) - cap.slack) > 0:
-        return Full(cap=cap, reason="tenant_rate", wait=wait)
+        return Full(cap=cap, reason="tenant_rate", now=gate.now, wait=wait)
     return None
 
 
-def _is_over(gate: Any, cap: Cap) -> bool:
+def _kept(using: str, cap: Cap) -> int:
+    return 0 if cap.tenant else turns.kept(using, cap.scope, cap.most)
+
+
+def _is_over(using: str, gate: Any, cap: Cap, holds: float = HOLDS) -> bool:
     if gate.counted_at is None:
         return True
     # A gate that says full because of running jobs is empty too.
-    bound = HOLDS if gate.room > 0 else min(HOLDS, PACE * (cap.most or 1))
+    bound = holds if gate.room > _kept(using, cap) else min(HOLDS, PACE * (cap.most or 1))
     return bool(gate.now - gate.counted_at > timedelta(seconds=bound))
 
 

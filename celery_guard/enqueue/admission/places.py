@@ -15,7 +15,10 @@ from django.db import connections, transaction
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.events import emit
+from celery_guard.jobs import direct
 from celery_guard.jobs.adding import NewJob
+
+_REMOVE = "DELETE FROM celery_guard_reservation WHERE id = ANY(%s)"
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -102,10 +105,16 @@ def consume(using: str, jobs: Iterable[NewJob]) -> None:
             _spend_at_commit(place)
             ids += [place.id] if place.id is not None else []
     if ids:
-        gone, _ = Reservation.objects.using(using).filter(pk__in=ids).delete()
+        gone = _remove(using, ids)
         if gone < len(ids):
             # Its time was over and its room may be another's: the job counts as unasked for.
             emit("enqueue.place_over", logging.WARNING, using=using, count=len(ids) - gone)
+
+
+def _remove(using: str, ids: list[int]) -> int:
+    if connections[using].vendor == "postgresql":
+        return direct.changed(connections[using], _REMOVE, (ids,))
+    return Reservation.objects.using(using).filter(pk__in=ids).delete()[0]
 
 
 def _find(places: list[Place], using: str, job: NewJob) -> Place | None:

@@ -24,11 +24,18 @@ REOPENS = 0.1
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Strain:
-    """One pressure on a lane: why, by which setting, and how near (1: reached)."""
+    """One pressure on a lane: why, by which setting, and how near (1: reached).
+
+    ``of`` is the lane whose jobs are too many, ``why`` by its own limit's name; at ``share`` of
+    that limit the pressure is 1.
+    """
 
     reason: str
     limit: str
     pressure: float
+    of: Lane
+    why: str
+    share: float = 1.0
 
 
 def strains(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> Iterator[Strain]:
@@ -40,10 +47,10 @@ def strains(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> Iterator[S
     for other in above(guard_settings(), lane):
         for strain in _own(other, lanes):
             given = strain.pressure / share
-            yield dataclasses.replace(strain, reason="gives_way", pressure=given)
+            yield dataclasses.replace(strain, reason="gives_way", pressure=given, share=share)
     if (limit := guard_settings().admission.pool) is not None:
         used = _pool_use(using) / (limit * share)
-        yield Strain(reason="pool", limit="admission.pool", pressure=used)
+        yield Strain(reason="pool", limit="admission.pool", pressure=used, of=lane, why="pool")
 
 
 def pressure_on(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> float:
@@ -62,7 +69,8 @@ def _own(lane: Lane, lanes: Mapping[str, Measured]) -> Iterator[Strain]:
         ("wait", found.wait, limits.wait),
     ):
         if limit is not None and value is not None:
-            yield Strain(reason=reason, limit=limit_name(lane.name, reason), pressure=value / limit)
+            name = limit_name(lane.name, reason)
+            yield Strain(reason=reason, limit=name, pressure=value / limit, of=lane, why=reason)
 
 
 def limit_name(lane: str, reason: str) -> str:

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from celery_guard.conf import Lane, guard_settings
 from celery_guard.enqueue.admission.measured import Measured
+from celery_guard.enqueue.admission.pressure import Strain
 
 KEPT = 0.8
 """Share of a limit that a lane should have fallen to when the next one asks."""
@@ -20,18 +22,33 @@ SPREAD = 1.3
 
 def retry_after(lane: Lane, found: Measured | None, reason: str) -> float:
     """Seconds after which a request that ``reason`` refused may find room."""
+    return spread(_fall(lane, found, reason, 1.0))
+
+
+def of_strain(strain: Strain, lanes: Mapping[str, Measured]) -> float:
+    """The same where ``strain`` closes a lane: it is another lane's to fall, if that is in the way.
+
+    And what was closed stays closed for two snapshots.
+    """
+    lane = strain.of
+    fall = _fall(lane, lanes.get(lane.name), strain.why, strain.share)
+    return spread(max(fall, 2 * guard_settings().snapshot.every))
+
+
+def _fall(lane: Lane, found: Measured | None, reason: str, share: float) -> float:
     if found is None or found.stale or found.completions is None:
-        return spread(UNKNOWN)
+        return UNKNOWN
     drain = max(found.completions - found.arrivals, found.completions / 10)
-    return spread(_excess(lane, found, reason) / drain)
+    return _excess(lane, found, reason, share) / drain
 
 
-def _excess(lane: Lane, found: Measured, reason: str) -> float:
+def _excess(lane: Lane, found: Measured, reason: str, share: float) -> float:
     limits, completions = lane.admission, found.completions or 0.0
     if reason == "depth" and limits.depth is not None:
-        return max(found.ready, limits.depth) - KEPT * limits.depth
+        most = share * limits.depth
+        return max(found.ready, most) - KEPT * most
     if reason == "wait" and limits.wait is not None and found.wait is not None:
-        return (found.wait - KEPT * limits.wait) * completions
+        return (found.wait - KEPT * share * limits.wait) * completions
     return (1 - KEPT) * found.ready
 
 

@@ -12,15 +12,17 @@ Limit = Callable[..., None]
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
     """No test meets what another has read of the lanes, or the places that it held."""
-    from celery_guard.enqueue.admission import marks, measured, places
+    from celery_guard.enqueue.admission import marks, measured, places, turns
 
     measured.forget()
+    turns.forget()
     marked = list(marks.MARKED)
     with places.holding():
         yield
     # The views of these tests are no views of the site.
     marks.MARKED[:] = marked
     measured.forget()
+    turns.forget()
 
 
 @pytest.fixture

@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from celery_guard import admit
+from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.counting import statement
+from celery_guard.enqueue.admission.gate import Full, take
+from celery_guard.enqueue.admission.limits import caps_of
+from celery_guard.enqueue.admission.models import Gate
+from celery_guard.jobs.clock import in_seconds
 from tests.enqueue.admission.asking import granted
 from tests.enqueue.admission.conftest import Limit
 from tests.enqueue.admission.tasks import of_shop, work
@@ -56,6 +61,32 @@ def test_with_limits_it_costs_two_statements(limit: Limit) -> None:
     assert one_request() == (1, without + 1)
 
 
+def test_a_place_does_not_wait_for_the_disk(limit: Limit) -> None:
+    """A crash of the server takes the caller's transaction too; only that one waits, at its end."""
+    if connection.vendor != "postgresql":
+        pytest.skip("it is PostgreSQL's setting")
+    limit(medium={"depth": 1000})
+    caps = caps_of(guard_settings().lane("medium"), "")
+    for _ in ("counted", "known"):
+        with transaction.atomic(), connection.cursor() as cursor:
+            assert not isinstance(take("default", caps, "medium", ""), Full)
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == ("off",)
+
+
+@pytest.mark.mariadb
+def test_gates_are_counted_together(limit: Limit) -> None:
+    """One that is half over is counted along: else each scope brings a request a second there."""
+    limit(medium={"depth": 1000}, tenants={"waiting": 1000})
+    assert granted(of_shop, "a")
+    lane = Gate.objects.filter(scope="lane:medium")
+    lane.update(counted_at=in_seconds(-0.8))
+    Gate.objects.exclude(scope="lane:medium").update(counted_at=in_seconds(-60))
+    before = lane.get().counted_at
+    assert granted(of_shop, "a")
+    assert lane.get().counted_at != before
+
+
 @pytest.mark.bar
 @pytest.mark.mariadb
 def test_the_count_reads_waiting_jobs_only(limit: Limit) -> None:
@@ -98,9 +129,6 @@ def _rows_read(node: dict[str, Any]) -> float:
 def test_a_full_lane_is_not_counted_for_each_refusal(limit: Limit) -> None:
     """AD-04: what is refused must cost less than what is done."""
     limit(medium={"depth": 30_000})
-    from celery_guard.enqueue.admission.models import Gate
-    from celery_guard.jobs.clock import in_seconds
-
     assert granted(work)
     # As if just counted: 30,000 are counted again after 0.3 s, here not for a minute.
     Gate.objects.update(room=0, counted_at=in_seconds(60))

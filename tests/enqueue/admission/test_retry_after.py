@@ -4,7 +4,8 @@ import pytest
 
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.measured import Measured
-from celery_guard.enqueue.admission.retry_after import of_tenant, retry_after, spread
+from celery_guard.enqueue.admission.pressure import closing
+from celery_guard.enqueue.admission.retry_after import of_strain, of_tenant, retry_after, spread
 from tests.enqueue.admission.conftest import Limit
 
 
@@ -40,6 +41,28 @@ def test_it_shrinks_as_the_lane_drains_faster(limit: Limit) -> None:
 
     assert least(completions=20.0) == pytest.approx(10, rel=0.05)
     assert least(completions=20.0, arrivals=10.0) == pytest.approx(20, rel=0.05)
+
+
+@pytest.mark.django_db
+def test_a_lane_that_gives_way_waits_for_the_one_above(limit: Limit) -> None:
+    """60 of 100 close the lowest lane; 3 a second leave until 48 are left, whatever it has itself."""
+    limit(medium={"depth": 100})
+    lanes = {"medium": lane_with(ready=60, completions=3.0), "low": lane_with(ready=1)}
+    strain = closing("default", guard_settings().lane("low"), lanes)
+    assert strain is not None
+    assert strain.reason == "gives_way"
+    said = [of_strain(strain, lanes) for _ in range(200)]
+    assert 4 <= min(said) < max(said) <= 5.2
+
+
+@pytest.mark.django_db
+def test_what_was_closed_stays_closed_for_two_snapshots(limit: Limit) -> None:
+    """Nobody is told to come back before."""
+    limit(medium={"depth": 100}, snapshot={"every": 5})
+    lanes = {"medium": lane_with(ready=60, completions=100.0)}
+    strain = closing("default", guard_settings().lane("low"), lanes)
+    assert strain is not None
+    assert min(of_strain(strain, lanes) for _ in range(50)) >= 10
 
 
 def test_it_is_capped_and_still_spread(limit: Limit) -> None:
