@@ -15,6 +15,7 @@ from typing import Any
 from celery import Celery
 from django.core import mail
 from redis import Redis
+from redis.commands.core import Script
 
 from celery_guard.conf import guard_settings
 from celery_guard.errors import LimitsAway
@@ -33,6 +34,7 @@ class RedisLimits:
         self._client: Redis = bounded_client(url, guard_settings().relay.timeout, app)
         prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
         self._prefix = f"{prefix}{site_of(app)}.celery_guard.limit."
+        self._scripts: dict[str, Script] = {}
 
     def take(self, rules: Rules, ask: Ask) -> Granted | Refused:
         """Decide on ``ask``.
@@ -92,9 +94,15 @@ class RedisLimits:
         key = f"{self._prefix}{{{rules.name}}}"
         keys = [key, f"{key}.places", f"{key}.permits", f"{key}.taken"]
         try:
-            return self._client.register_script(script)(keys=keys, args=given)
+            return self._registered(script)(keys=keys, args=given)
         except Errors as error:
             raise LimitsAway(f"{type(error).__name__}: {error}") from error
+
+    def _registered(self, script: str) -> Script:
+        # Its digest is worked out once, not at every call.
+        if (known := self._scripts.get(script)) is None:
+            known = self._scripts[script] = self._client.register_script(script)
+        return known
 
 
 def _state(words: dict[str, str]) -> State:
