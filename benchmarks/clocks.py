@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 
 Call = Callable[[], None]
 
@@ -55,3 +56,28 @@ def timed(calls: Iterable[Call], seconds: float) -> Timed:
 def timed_loop(call: Call, seconds: float) -> Timed:
     """Call again and again for `seconds`."""
     return timed(repeat(call), seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What one call cost, in ms: by the clock, and of processor on both sides."""
+
+    clock: float
+    busy: float
+
+
+def spent(call: Callable[[], object]) -> Spent:
+    """Make the call; `busy` is this process' time and that of its PostgreSQL session."""
+    began, busy = time.perf_counter(), _busy()
+    call()
+    return Spent(clock=(time.perf_counter() - began) * 1e3, busy=_busy() - busy)
+
+
+def _busy() -> float:
+    from django.db import connection
+
+    connection.ensure_connection()
+    session = Path(f"/proc/{connection.connection.info.backend_pid}/schedstat")
+    # A server on another machine has no file here: then only this side is counted.
+    theirs = int(session.read_text().split()[0]) / 1e6 if session.exists() else 0.0
+    return time.process_time() * 1e3 + theirs

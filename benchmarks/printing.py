@@ -41,7 +41,10 @@ def _bar(bar: Bar, seen: Spread | None) -> str:
 
 def run(measured: Measured) -> str:
     """Return the table of one interleaved run: every contender, beside the first."""
-    main = scenarios.load(measured.plan.scenario).MAIN
+    scenario = scenarios.load(measured.plan.scenario)
+    if getattr(scenario, "ACROSS", False):
+        return _across(measured)
+    main = scenario.MAIN
     baseline = next(iter(measured.results), "")
     lines = [
         f"\n{_title(measured)}\n",
@@ -58,6 +61,22 @@ def run(measured: Measured) -> str:
         lines.append(
             f"| {label} | {shown(spread.spread(values))} | {beside} | {_rest(rounds, main)} |"
         )
+    return "\n".join(lines)
+
+
+def _across(measured: Measured) -> str:
+    labels = list(measured.results)
+    medians = {label: spread.medians(measured.results[label]) for label in labels}
+    lines = [
+        f"\n{_title(measured)}\n",
+        f"| medians | {' | '.join(labels)} | the last ÷ the first |",
+        "|---|" + "---|" * (len(labels) + 1),
+    ]
+    for name in dict.fromkeys(name for found in medians.values() for name in found):
+        cells = [number(medians[one][name]) if name in medians[one] else "–" for one in labels]
+        ratio = measured.ratios(name, labels[-1], labels[0])
+        beside = shown(spread.spread(ratio)) if ratio else "–"
+        lines.append(f"| {name} | {' | '.join(cells)} | {beside} |")
     return "\n".join(lines)
 
 

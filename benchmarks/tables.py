@@ -6,6 +6,15 @@ from typing import Any
 SHOP = ("shop_order", "shop_effect", "shop_claim", "limit_outbox")
 
 
+def move_to(database: str) -> None:
+    """Have this process work on another database of the server."""
+    from django.db import connection
+
+    connection.close()
+    # Shared by the connections of all threads.
+    connection.settings_dict["NAME"] = database
+
+
 def execute(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows, if it has any."""
     from django.db import connection

@@ -15,6 +15,7 @@ MODULES = (
     "limits",
     "idempotency",
     "guard",
+    "site",
 )
 
 

@@ -33,7 +33,7 @@ class Guard(Contender):
 
     name = "celery_guard"
     package = "celery_guard"
-    scenarios = Contender.scenarios | {"claims", "idle", "growth", "writes"}
+    scenarios = Contender.scenarios | {"claims", "idle", "writes"}
     django_apps = ("celery_guard",)
     own_tables = (JOBS, MESSAGES, "celery_guard_attempt")
     window: int | str | None = "auto"

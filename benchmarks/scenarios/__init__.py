@@ -1,7 +1,7 @@
 """What one measurement does: one module a scenario.
 
 A scenario has `DEFAULTS` (its parameters), `MAIN` (the metric a table shows), `HIGHER` (whether
-more of it is better), and either
+more of it is better), perhaps `ACROSS` (a table with a line a figure), and either
 
     measure(contender, params) -> Metrics          one process a measurement, or
     prepare(contender, params) -> () -> Metrics    one process a contender, of which `turns`
@@ -21,7 +21,7 @@ NAMES = (
     "claims",
     "end_to_end",
     "idle",
-    "growth",
+    "history",
     "writes",
 )
 
