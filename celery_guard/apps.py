@@ -27,7 +27,14 @@ class CeleryGuardConfig(AppConfig):
         from celery_guard.run import rescue, strangers  # noqa: F401
         from celery_guard.settle import reconcile  # noqa: F401
         from celery_guard.settle.replay import stepping  # noqa: F401
-        from celery_guard.watch import counted, log, pool_share, prometheus, snapshot  # noqa: F401
+        from celery_guard.watch import (  # noqa: F401
+            counted,
+            log,
+            pool_share,
+            prometheus,
+            run_times,
+            snapshot,
+        )
 
         guard_canvas()
         post_migrate.connect(create_without_migrations, sender=self)

@@ -290,6 +290,7 @@ def guarded_task(*args: Any, base: type[GuardedTask] = GuardedTask, **options: A
     :param on_failed: what enqueueing over a failed job does: ``"rerun"`` it or ``"return"`` it.
     :param lease: seconds a claim lasts without a heartbeat (setting ``run.lease``).
     :param failures: transient failures before the job is dead (setting ``run.failures``).
+    :param cost: seconds that a run is expected to take, for the turns of tenants (``None``: as measured).
     :param using: alias of the database that holds the task's data and ledger (setting ``using``).
     :param comparable: True: the body may run a second time in a transaction that is rolled back,
         for the mode ``compare``; all that it does outside, it does by effects.

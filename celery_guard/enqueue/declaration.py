@@ -74,7 +74,7 @@ class Declaration:
     ``key`` and ``tenant`` are templates over the call's arguments (``"invoice:{order_id}"``) or
     callables that take them. ``coalesce`` is the mark of :func:`coalesce` or :func:`debounce`,
     which stands in the key's place. ``lease`` is in seconds; ``failures`` the budget of transient
-    failures; ``None`` means the setting's value. ``comparable`` says that the body has no effects
+    failures; ``None`` means the setting's value. ``cost``: seconds that a run takes, None: measured. ``comparable`` says that the body has no effects
     but business writes on ``using`` and the guard's effects; ``compare`` judges two results.
     ``fallback`` says that the site itself may run the body while the broker is away.
     """
@@ -90,6 +90,7 @@ class Declaration:
     on_failed: Literal["rerun", "return"] = "rerun"
     lease: float | None = None
     failures: int | None = None
+    cost: float | None = None
     using: str | None = None
     comparable: bool = False
     compare: Callable[[Any, Any], Any] | None = None
@@ -138,7 +139,7 @@ def _faults(arguments: Collection[str], given: Mapping[str, Any]) -> Iterator[st
         yield f'on_failed must be "rerun" or "return", not {given["on_failed"]!r}'
     yield from _comparing_faults(given)
     yield from _fallback_faults(given)
-    for option in ("lease", "failures"):
+    for option in ("lease", "failures", "cost"):
         value = given.get(option)
         if value is not None and not (isinstance(value, int | float) and value > 0):
             yield f"{option} must be above 0, not {value!r}"

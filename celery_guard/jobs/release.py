@@ -205,6 +205,8 @@ def _sending(*row: Any) -> Sending:
         body=row[9] or b"",
         envelope=row[10],
         dependency=row[11],
+        # The function, which is not changed once released, tells of none.
+        tenant=row[12] if len(row) > 12 else "",
     )
 
 

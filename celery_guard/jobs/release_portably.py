@@ -144,6 +144,7 @@ def mark(using: str, ids: Sequence[int], expired: str) -> list[Sending]:
             "message__body",
             "message__envelope",
             "dependency",
+            "tenant",
         )
     }
     return [_sending(*rows[pk]) for pk in ids]
@@ -162,6 +163,7 @@ def _sending(
     body: Any,
     envelope: str | None,
     dependency: str,
+    tenant: str,
 ) -> Sending:
     return Sending(
         id=pk,
@@ -176,4 +178,5 @@ def _sending(
         body=bytes(body or b""),
         envelope=envelope,
         dependency=dependency,
+        tenant=tenant,
     )

@@ -35,7 +35,7 @@ class Sending:
     """One job marked as sent, with the message that now has to reach the broker.
 
     ``sent_at`` is None for a job that expired instead. ``envelope`` is None when the message
-    is gone. ``dependency`` is told by a release only.
+    is gone. ``dependency`` is told by a release only, ``tenant`` by one of a lane that tenants share.
     """
 
     id: int
@@ -50,6 +50,7 @@ class Sending:
     body: bytes
     envelope: str | None
     dependency: str = ""
+    tenant: str = ""
 
 
 def unsend(using: str, sendings: Iterable[Sending]) -> int:

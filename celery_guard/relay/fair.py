@@ -7,9 +7,10 @@ since what is with the broker already goes in the broker's order.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from celery_guard.conf import Tenants, guard_settings
 from celery_guard.enqueue.admission.limits import allowance_of
@@ -17,10 +18,12 @@ from celery_guard.jobs import sharing
 from celery_guard.jobs.release import release, sees_others
 from celery_guard.jobs.sending import Lead, Sending
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
+from celery_guard.relay.costs import Costs
 from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker, slots_of, window_of
 from celery_guard.relay.shares import Claimant, share
 from celery_guard.relay.steering import is_steered
+from celery_guard.relay.virtual_time import VirtualTime
 
 MOST = 500
 """Most tenants that one look considers; the next one goes on behind them."""
@@ -40,6 +43,9 @@ class Turns:
         self._others = False
         self._own: dict[str, tuple[float, Tenants]] = {}
         self._far: dict[str, tuple[float, Stretch | None]] = {}
+        self._costs = Costs(using)
+        self._time = VirtualTime()
+        self._term: int | None = None
 
     def release(self, lead: Lead, batch: int, workers: Collection[Worker]) -> list[Sending]:
         """Release at most ``batch`` jobs: by turns where tenants wait, else oldest first.
@@ -77,10 +83,13 @@ class Turns:
         if len(tenants) > 1 and slots is not None:
             window = min(window, slots + max(2, slots // 2))
         room = min(batch, window - sum(held.values()))
-        claimants = {tenant: self._claimant(tenant, held) for tenant in tenants}
+        claimants = self._claimants(lead, tenants, held)
         shares = share(room, claimants)
+        self._time.give(shares, claimants)
         nobodys = nobodys or HEAD_ONLY
-        return going(self._using, lead, batch, window, shares=shares, nobodys=nobodys)
+        sent = going(self._using, lead, batch, window, shares=shares, nobodys=nobodys)
+        self._charge(sent)
+        return sent
 
     def _nobodys(self, lane: str) -> Stretch | None:
         near = sharing.has_nobodys(self._using, lane, HEAD_ONLY)
@@ -107,12 +116,37 @@ class Turns:
             self._after = found[-1]
         return found
 
+    def _claimants(
+        self, lead: Lead, tenants: Collection[str], held: Mapping[str, int]
+    ) -> dict[str, Claimant]:
+        if self._term != lead.term:
+            # Others have led meanwhile.
+            self._term, self._time = lead.term, VirtualTime()
+        self._costs.refresh()
+        self._time.begin({tenant: self._claimant(tenant, held) for tenant in held})
+        found = {tenant: self._claimant(tenant, held) for tenant in tenants}
+        return {
+            tenant: dataclasses.replace(claimant, mark=self._time.mark_of(tenant))
+            for tenant, claimant in found.items()
+        }
+
     def _claimant(self, tenant: str, held: Mapping[str, int]) -> Claimant:
-        own = self._settings_of(tenant) if tenant else guard_settings().tenants
+        own = self._settings_of(tenant)
         most = own.in_flight if tenant else None
-        return Claimant(held=held.get(tenant, 0), weight=own.weight, most=most)
+        cost = self._time.cost_of(tenant, self._costs.usual)
+        return Claimant(held=held.get(tenant, 0), weight=own.weight, most=most, cost=cost)
+
+    def _charge(self, sent: Iterable[Sending]) -> None:
+        costs: dict[str, list[float]] = {}
+        for sending in sent:
+            if sending.sent_at is not None:
+                costs.setdefault(sending.tenant, []).append(self._costs.of(sending.task))
+        for tenant, mine in costs.items():
+            self._time.charge(tenant, self._settings_of(tenant).weight, mine)
 
     def _settings_of(self, tenant: str) -> Tenants:
+        if not tenant:
+            return guard_settings().tenants
         now = time.monotonic()
         until, own = self._own.get(tenant, (0.0, guard_settings().tenants))
         if until < now:

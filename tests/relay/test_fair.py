@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import uuid
 from collections import Counter
 from typing import Any
@@ -10,12 +12,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from celery_guard import events
+from celery_guard import UNKEYED, events, guarded_task
 from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.events import Event
 from celery_guard.jobs import sharing
 from celery_guard.jobs.clock import DatabaseNow
-from celery_guard.models import Job, LaneLead
+from celery_guard.models import Job, LaneLead, Series
 from celery_guard.relay import fair
 from celery_guard.relay.fair import Turns
 from celery_guard.relay.placing import Places
@@ -117,10 +119,66 @@ def test_weights_and_bounds_come_from_the_settings(settings: Any):
     }
     for tenant in ("gold", "other", "tiny"):
         wait(tenant, 40)
-    assert send(slots=8) == {"gold": 8, "other": 3, "tiny": 1}
+    assert send(slots=8) == {"gold": 7, "other": 4, "tiny": 1}
     assert send(slots=8) == {}
     end(3, of="gold")
     assert send(slots=8)["tiny"] == 0
+
+
+@guarded_task(key=UNKEYED, cost=5)
+def declared() -> None:
+    """Says what it costs."""
+
+
+def _measure(task: str, seconds: int, runs: int) -> None:
+    labels = json.dumps(["high", task])
+    for name, value in (("30", runs), ("sum", seconds * 1_000_000)):
+        Series.objects.create(name=f"job_duration_seconds:{name}", labels=labels, value=value)
+
+
+def _after(looks: int, **tasks: str) -> Counter[str]:
+    # Everything that was sent has ended at the next look.
+    turns, sent = Turns("default", Places("default")), Counter[str]()
+    for tenant, task in tasks.items():
+        wait(tenant, 60, task=task)
+    for _ in range(looks):
+        sent += (some := send(turns))
+        for tenant, count in some.items():
+            end(count, of=tenant)
+    return sent
+
+
+@pytest.mark.parametrize("form", ["measured", "declared"])
+def test_a_job_is_charged_what_it_costs(form: str):
+    """Five seconds against one, measured in good runs or said by the task: one for five."""
+    slow = "shop.slow" if form == "measured" else declared.name
+    _measure("shop.noop", seconds=100, runs=100)
+    if form == "measured":
+        _measure(slow, seconds=500, runs=100)
+    sent = _after(10, a=slow, b="shop.noop")
+    assert sent["a"] + sent["b"] == 60
+    # At first nobody knows what a tenant brings: three of each.
+    assert sent["b"] - 6 <= 5 * sent["a"] <= sent["b"] + 15
+
+
+def test_jobs_of_unknown_cost_are_counted():
+    """Nobody was measured and nobody says: each job is one."""
+    assert _after(4, a="shop.one", b="shop.other") == {"a": 12, "b": 12}
+
+
+def test_a_new_term_begins_anew():
+    """What others sent while they led is not known: what is held counts, and nothing older."""
+    turns = Turns("default", Places("default"))
+    wait("a", 20)
+    assert send(turns) == {"a": 16}
+    end(16, of="a")
+    wait("a", 20)
+    wait("b", 20)
+    LaneLead.objects.filter(lane="high").delete()
+    held = dataclasses.replace(lead("high"), term=7)
+    LaneLead.objects.update(term=7)
+    sent = turns.release(held, 100, workers())
+    assert Counter(sending.tenant for sending in sent) == {"a": 3, "b": 3}
 
 
 def test_a_callable_that_fails_holds_up_nobody(settings: Any):
@@ -180,7 +238,8 @@ def test_the_statements_do_not_grow_with_the_backlog(others: int):
         held, turns = lead("high"), Turns("default", Places("default"))
         before = len(captured)
         turns.release(held, 1, workers(64))
-        assert len(captured) - before <= 6, "the first look finds out that there are tenants"
+        said = "the first look finds out that there are tenants, and what jobs cost"
+        assert len(captured) - before <= 7, said
         before = len(captured)
         turns.release(held, 50, workers(64))
         assert len(captured) - before <= 5

@@ -12,6 +12,8 @@ claimants = st.dictionaries(
         held=st.integers(0, 50),
         weight=st.floats(0.1, 10),
         most=st.none() | st.integers(1, 40),
+        cost=st.floats(0.01, 100),
+        mark=st.none() | st.floats(-100, 100),
     ),
     max_size=12,
 )
@@ -39,6 +41,24 @@ def test_weights_are_parts():
     assert given == {"a": 30, "b": 10}
 
 
+def test_a_job_counts_by_what_it_costs():
+    """One of ten seconds for ten of one."""
+    given = share(22, {"slow": Claimant(held=0, cost=10), "fast": Claimant(held=0, cost=1)})
+    assert given == {"slow": 2, "fast": 20}
+
+
+def test_a_costly_job_is_next_all_the_same():
+    """Its own cost puts nobody back: a lone long job does not wait for thousands of short ones."""
+    given = share(1, {"slow": Claimant(held=0, cost=600), "fast": Claimant(held=1, cost=0.1)})
+    assert given == {"slow": 1}
+
+
+def test_what_it_has_had_counts_where_it_is_known():
+    """Its mark, and not what it happens to hold now."""
+    given = share(4, {"a": Claimant(held=0, mark=10), "b": Claimant(held=3, mark=8)})
+    assert given == {"a": 1, "b": 3}
+
+
 def test_a_full_tenant_holds_up_nobody():
     """Over its bound it is passed over, and its places go to the others."""
     given = share(10, {"a": Claimant(held=3, most=3), "b": Claimant(held=9, most=11)})
@@ -58,6 +78,6 @@ def test_shares_are_exact_and_level(room: int, waiting: dict[str, Claimant]):
         assert not waiting[name].is_full(more - 1)
         # Its last place brought it no higher than anybody's next one would have.
         assert all(
-            waiting[name].level(more - 1) <= waiting[other].level(given.get(other, 0)) + 1e-9
+            waiting[name].level(more - 1) <= waiting[other].level(given.get(other, 0)) + 1e-6
             for other in open_ones
         )
