@@ -108,6 +108,16 @@ VALUES: dict[str, Canvas] = {
     ),
     "chord of replaced": lambda t: chord([t.replaced.s(1), t.replaced_by_chain.s(1)], t.total.s()),
     "chord that grows": lambda t: chord([t.added_to_chord.s(1), t.add.s(1, 1)], t.total.s()),
+    "chord of nothing": lambda t: chord([], t.total.s()),
+    "chord of a generator": lambda t: chord((t.add.s(n, n) for n in range(3)), t.total.s()),
+    "chord in a chain": lambda t: chain(t.add.s(1, 1), chord([t.add.s(1)], t.total.s())),
+    "chord as a chord's body": lambda t: chord([t.add.s(1, 1)], chord([t.total.s()], t.total.s())),
+    "chord in a group": lambda t: group(chord([t.add.s(1, 1)], t.total.s()), t.add.s(3, 3)),
+    "nested groups in a chain": lambda t: chain(
+        t.add.s(1, 1), group(group(t.add.s(1), t.add.s(2)), t.double.s()), t.total.s()
+    ),
+    "group of a generator": lambda t: group(t.add.s(n, n) for n in range(3)),
+    "long chain": lambda t: chain(t.add.s(0, 0), *(t.add.s(1) for _ in range(20))),
     "replaced": lambda t: t.replaced.s(1),
     "replaced in a chain": lambda t: chain(t.add.s(1, 1), t.replaced.s(), t.double.s()),
     "replaced by a chain": lambda t: chain(t.replaced_by_chain.s(1), t.double.s()),
