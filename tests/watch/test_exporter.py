@@ -108,6 +108,51 @@ def test_without_numbers_that_count_nothing_is_well(server: Exporter) -> None:
     assert (status, samples_of(text)[f"{PREFIX}collector_up", ()]) == (200, 0)
 
 
+def test_stale_advice_is_refused_and_says_so(server: Exporter) -> None:
+    """503 with the reason: whoever scales by it keeps what runs. Never a number, never a 0."""
+    take_snapshot("default")
+    LaneSnapshot.objects.filter(lane="high").update(taken_at=timezone.now() - FAR)
+    LaneSnapshot.objects.exclude(lane="high").update(taken_at=timezone.now() + FAR)
+    port = server.server_port
+    assert ask(port, "/scale.json") == (503, "the snapshot of high is stale\n")
+    assert ask(port, "/scale.json?lane=high") == (503, "the snapshot of high is stale\n")
+    assert ask(port, "/scale.json?lane=low")[0] == 200
+    assert ask(port, "/scale.json?lane=gone") == (503, "nothing was measured for gone\n")
+
+
+def test_a_head_is_answered_like_a_get_without_its_body(server: Exporter) -> None:
+    """Load balancers and probes ask so: the same status and headers on every path, no byte more."""
+    take_fresh_snapshot()
+    for path in ("/metrics", "/scale.json", "/healthz", "/admin"):
+        got, asked = raw(server, "GET", path), raw(server, "HEAD", path)
+        head, _, body = got.partition(b"\r\n\r\n")
+        assert body, path
+        told, _, nothing = asked.partition(b"\r\n\r\n")
+        assert (lasting(told), nothing) == (lasting(head), b""), path
+
+
+def raw(server: Exporter, method: str, path: str) -> bytes:
+    """All that comes back until the connection ends."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def lasting(head: bytes) -> list[bytes]:
+    """The lines of a head that don't tell the time, nor how long numbers are that change."""
+    return [one for one in head.split(b"\r\n") if not one.startswith((b"Date", b"Content-Length"))]
+
+
+def test_no_answer_is_kept_by_anybody(server: Exporter, settings: Settings) -> None:
+    """Numbers of a moment ago, and a refusal, are wrong a moment later."""
+    take_fresh_snapshot()
+    assert b"Cache-Control: no-store" in raw(server, "GET", "/healthz")
+    for path in ("/metrics", "/scale.json", "/scale.json?lane=gone", "/admin"):
+        assert b"Cache-Control: no-store" in raw(server, "GET", path), path
+    settings.CELERY_GUARD = {**settings.CELERY_GUARD, "metrics_token": TOKEN}
+    assert b"Cache-Control: no-store" in raw(server, "GET", "/metrics")
+
+
 def test_jobs_that_wait_while_nothing_starts_are_no_health(server: Exporter) -> None:
     """Past their objective, none running, none ending."""
     aged("high", seconds=600)

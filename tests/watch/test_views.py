@@ -72,6 +72,18 @@ def test_open_metrics_is_spoken_to_whoever_asks_for_it(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("open_page")
+@pytest.mark.parametrize("page", ["metrics", "healthz", "scale.json"])
+def test_a_head_is_answered_without_a_body_and_nothing_is_kept(client: Client, page: str) -> None:
+    """As a GET would be, whatever that says; neither a cache nor a browser keeps it."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    got, told = (ask(f"/guard/{page}", headers=headers) for ask in (client.get, client.head))
+    assert (told.status_code, told["Content-Type"]) == (got.status_code, got["Content-Type"])
+    assert (bool(got.content), told.content) == (True, b"")
+    for given in (headers, {}):
+        assert client.get(f"/guard/{page}", headers=given)["Cache-Control"] == "no-store"
+
+
+@pytest.mark.usefixtures("open_page")
 def test_only_reading_is_possible(client: Client) -> None:
     """The page takes no POST."""
     assert client.post("/guard/metrics").status_code == 405
