@@ -24,7 +24,7 @@ def bounded(using: str, seconds: float) -> Iterator[None]:
         if connection.vendor != "postgresql":
             yield
             return
-        before = _timeout(connection)
+        before = _timeout(connection) if nested else ""
         _set_timeout(connection, f"{int(seconds * 1000)}ms")
         yield
         if nested:

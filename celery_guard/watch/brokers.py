@@ -7,6 +7,7 @@ sent. A broker that does not answer in time is left out; the lanes have been wri
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -17,7 +18,7 @@ from celery_guard.relay.broker_app import load_app
 from celery_guard.relay.presence import Worker
 from celery_guard.relay.publish.depth import Queued, queued_in
 from celery_guard.watch import beside
-from celery_guard.watch.beside import MILLI, Topic
+from celery_guard.watch.beside import MILLI, Known, Topic
 from celery_guard.watch.deadline import Deadline, Overdue
 from celery_guard.watch.metrics import Metric
 
@@ -39,6 +40,24 @@ BROKER_OLDEST = Metric(
     labels=("queue",),
 )
 BROKER_METRICS = (BROKER_READY, BROKER_OLDEST)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InBroker:
+    """One queue of the broker: messages that wait, and how long the next in line has, where known."""
+
+    queue: str
+    messages: int
+    age: float | None
+
+
+def in_broker(known: Known) -> list[InBroker]:
+    """The queues of the broker as they were measured, by name; ages as of the reading."""
+    ages = {queue: max(0.0, known.now - at / MILLI) for queue, at in known.of(OLDEST).items()}
+    return [
+        InBroker(queue=queue, messages=number, age=ages.get(queue))
+        for queue, number in sorted(known.of(READY).items())
+    ]
 
 
 class _Look:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
-
-from celery_guard.jobs.models import Attempt, Job
-from celery_guard.jobs.states import DEAD_LETTERS
+from celery_guard.jobs.models import Attempt
 
 LOOKED_AT = 5_000
 """The newest attempts, and the newest jobs, that are looked through; no index leads to dead letters."""
@@ -31,43 +28,40 @@ class Group:
     newest_job: int
 
 
+# The newest rows first, then what they are: a bound that comes out of a subquery is no bound to a
+# planner, who expects a third of the table behind it and prepares for that.
+_NEWEST = """
+SELECT a.id, a.job_id, j.task, a.fingerprint, a.reason, a.error, a.ended_at
+FROM (SELECT id, job_id, outcome, fingerprint, reason, error, ended_at
+      FROM celery_guard_attempt ORDER BY id DESC LIMIT %(most)s) AS a
+JOIN celery_guard_job AS j ON j.id = a.job_id
+WHERE a.outcome IN ('failed', 'dead') AND j.state IN ('failed', 'dead')
+UNION ALL
+SELECT j.id, j.id, j.task, '', j.reason, '', j.finished_at
+FROM (SELECT id, task, state, reason, finished_at, error IS NOT NULL AS kept
+      FROM celery_guard_job ORDER BY id DESC LIMIT %(most)s) AS j
+WHERE j.kept AND j.state IN ('failed', 'dead') AND NOT EXISTS (
+    SELECT 1 FROM celery_guard_attempt AS a
+    WHERE a.job_id = j.id AND a.outcome IN ('failed', 'dead'))
+"""
+
+
 def groups(using: str) -> list[Group]:
     """The largest groups among the newest, of jobs that still wait for a decision.
 
-    A job counts once, by its latest end, however often it was replayed.
+    A job counts once, by its latest end, however often it was replayed. One that never had an
+    attempt (an unknown task, a message that can't be read) goes by its reason.
     """
-    attempts = Attempt.objects.using(using)
-    ended = attempts.filter(
-        pk__gt=_least(attempts), outcome__in=DEAD_LETTERS, job__state__in=DEAD_LETTERS
-    )
-    rows = ended.order_by("-pk").values_list(
-        "job__task", "fingerprint", "reason", "error", "ended_at", "job_id"
-    )
     found: dict[tuple[str, str], Group] = {}
     seen: set[int] = set()
-    for task, fingerprint, reason, error, at, job in rows:
-        if job not in seen:
-            seen.add(job)
-            _add(found, task, fingerprint or reason, error.partition(":")[0] or reason, at, job)
-    for task, reason, at, job in _never_tried(using):
-        _add(found, task, reason, reason, at, job)
+    # Attempts, and jobs without any in the form of one.
+    rows: Any = Attempt.objects.using(using).raw(_NEWEST, {"most": LOOKED_AT})
+    for row in sorted(rows, key=lambda row: -row.pk):
+        if row.job_id not in seen:
+            seen.add(row.job_id)
+            error = row.error.partition(":")[0] or row.reason
+            _add(found, row.task, row.fingerprint or row.reason, error, row.ended_at, row.job_id)
     return sorted(found.values(), key=lambda group: -group.count)[:GROUPS_MOST]
-
-
-def _never_tried(using: str) -> Iterable[tuple[str, str, datetime, int]]:
-    # An unknown task, a message that can't be read: these end before there is an attempt.
-    jobs = Job.objects.using(using)
-    ended = jobs.dead_letters().filter(
-        ~Exists(Attempt.objects.using(using).filter(job=OuterRef("pk"), outcome__in=DEAD_LETTERS)),
-        pk__gt=_least(jobs),
-        error__isnull=False,
-    )
-    rows = ended.order_by("-pk").values_list("task", "reason", "finished_at", "pk")
-    return cast("Iterable[tuple[str, str, datetime, int]]", rows)
-
-
-def _least(rows: QuerySet[Any]) -> Subquery:
-    return Subquery(rows.order_by("-pk").values(least=F("pk") - LOOKED_AT)[:1])
 
 
 def _add(

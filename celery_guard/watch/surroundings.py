@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from celery_guard.conf import guard_settings
 from celery_guard.relay.broker_app import ledgers, load_app
 from celery_guard.watch import beside, brokers, database
-from celery_guard.watch.beside import MILLI, Known
+from celery_guard.watch.beside import Known
 from celery_guard.watch.metrics import Metric
 
 
@@ -26,10 +26,10 @@ def families(known: Mapping[str, Known]) -> Iterator[Family]:
     """All families of what is known; ages as of the reading."""
     queues = known.get(guard_settings().using, Known(now=0.0, numbers={}))
     ready, oldest = map(_family, brokers.BROKER_METRICS)
-    for queue, number in queues.of(brokers.READY).items():
-        ready.add_metric([queue], number)
-    for queue, at in queues.of(brokers.OLDEST).items():
-        oldest.add_metric([queue], max(0.0, queues.now - at / MILLI))
+    for one in brokers.in_broker(queues):
+        ready.add_metric([one.queue], one.messages)
+        if one.age is not None:
+            oldest.add_metric([one.queue], one.age)
     held, most = map(_family, database.DATABASE_METRICS)
     for alias, found in known.items():
         for state, number in found.of(database.HELD).items():

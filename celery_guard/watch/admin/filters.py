@@ -62,14 +62,17 @@ class StateFilter(SimpleListFilter):
 
 def _whereabouts(state: State) -> Q:
     """What is true of every job in ``state`` and leads to it by the ledger's index."""
-    lanes = Q(lane__in=sorted(find_lanes(guard_settings().using)))
     match state:
         case State.RUNNING | State.RECONCILING:
-            return lanes & Q(sent_at__isnull=False)
+            return _in_lanes() & Q(sent_at__isnull=False)
         case State.WAITING:
             unsent = Q(sent_at=None, due_at__isnull=False)
-            return lanes & (Q(sent_at__isnull=False) | unsent)
+            return _in_lanes() & (Q(sent_at__isnull=False) | unsent)
     return Q()
+
+
+def _in_lanes() -> Q:
+    return Q(lane__in=sorted(find_lanes(guard_settings().using)))
 
 
 class LaneFilter(SimpleListFilter):

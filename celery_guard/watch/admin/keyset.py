@@ -18,8 +18,10 @@ from celery_guard.watch.bounded import bounded, timed_out
 PAGE = 100
 REACH = 200_000
 """Ids that one page looks through for its rows where no index leads to them."""
-TIME_MOST = 1.0
+TIME_MOST = 0.1
 """Longest that finding one page may take before it looks through a part only, in seconds."""
+PATIENCE = 1.0
+"""Longest that looking through a part may take, in seconds: there is nothing shorter to try."""
 
 
 class KeysetChangeList(ChangeList):
@@ -53,7 +55,7 @@ class KeysetChangeList(ChangeList):
         # Where the whole look takes too long, a part of it is shown, and where it goes on.
         for reach in (REACH,) if self.model_admin.is_rare(request) else (None, REACH):
             try:
-                with bounded(guard_settings().using, TIME_MOST):
+                with bounded(guard_settings().using, PATIENCE if reach else TIME_MOST):
                     return self._page(reach)
             except OperationalError as error:
                 if not timed_out(error):
@@ -90,7 +92,8 @@ class KeysetChangeList(ChangeList):
         low, high = bounds["pk__gt"], bounds["pk__lt"]
         self.looked_through = (max(1, low + 1), high - 1)
         everything = self.root_queryset.order_by()
-        below = upward or everything.filter(pk__lte=low).exists()
+        # Ids begin at 1: below that there is nothing to ask for.
+        below = upward or (low > 0 and everything.filter(pk__lte=low).exists())
         above = everything.filter(pk__gte=high).exists() if upward else self._older is not None
         if below and not self.older_link:
             self.older_link = self._link(older=low + 1)

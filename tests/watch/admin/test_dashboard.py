@@ -9,14 +9,16 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from celery_guard.conf import guard_settings
 from celery_guard.enqueue.steering.turning import turn_on
+from celery_guard.jobs.clock import database_time
 from celery_guard.jobs.states import State
-from celery_guard.models import Attempt, Effect, Job, LaneSample, LaneSnapshot
-from celery_guard.watch import samples
+from celery_guard.models import Attempt, Counter, Effect, Job, LaneSample, LaneSnapshot
+from celery_guard.watch import beside, brokers, samples
 from celery_guard.watch.snapshot import take_snapshot
 from tests.watch.admin.operators import Operator
 from tests.watch.admin.pages import DASHBOARD, get, text
-from tests.watch.rows import aged, ended
+from tests.watch.rows import aged, ended, sent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.mariadb]
 
@@ -62,24 +64,71 @@ def test_the_whole_page_takes_few_bounded_queries(operator: Operator) -> None:
     """With every part filled, for an operator who may do all that it offers (`get` counts)."""
     aged("high", seconds=500)
     take_snapshot("default")
+    in_broker(mails=(5, 30.0))
     failed()
     ended(state=State.FAILED, task="shop.new", reason="unknown_task")
     unanswered()
     turn_on("default", action="hold", lane="low", reason="too hot", author="ana", seconds=600)
     found = page(operator("replay_job", "settle_effect", "steer_jobs"))
     assert re.search(r"[Mm]easured [\d.]+ s ago", found)
-    for part in ('class="guard-old" d="M', "too hot", "shop.new", "shop.pay", "Settle", "Replay"):
+    for part in (
+        'class="guard-old" d="M',
+        "too hot",
+        "shop.new",
+        "shop.pay",
+        "mails",
+        "Settle",
+        "Replay",
+    ):
         assert part in found, part
 
 
 def test_a_late_lane_says_so_and_by_how_much(viewer: Client) -> None:
     """In words, beside the bar."""
-    aged("high", seconds=500)
+    aged("high", seconds=29_760)
     take_snapshot("default")
     found = page(viewer)
     assert "late, no worker" in found
-    assert "8.3 min" in found
+    assert "8.3 h" in found
     assert 'value="100"' in found
+
+
+def in_broker(**queues: tuple[int, float | None]) -> None:
+    """The broker's queues by name: messages, and seconds of the next one; fresh for a minute more."""
+    now = database_time("default")
+    oldest = {
+        name: round((now.timestamp() - age) * beside.MILLI)
+        for name, (_, age) in queues.items()
+        if age is not None
+    }
+    ready = {name: number for name, (number, _) in queues.items()}
+    numbers = {brokers.READY: ready, brokers.OLDEST: oldest}
+    beside.keep("default", brokers.BROKER, numbers, now + timedelta(minutes=1))
+
+
+def test_a_lane_shows_what_its_queue_holds_beside_what_the_ledger_has_sent(viewer: Client) -> None:
+    """Depth and the age of the next in line, to check one against the other; other queues below."""
+    sent("high")
+    take_snapshot("default")
+    high, low = (guard_settings().lane(lane).queue for lane in ("high", "low"))
+    in_broker(**{high: (7, 10_800.0), low: (3, None), "mails": (5, 7200.0), "idle": (0, None)})
+    found = page(viewer)
+    assert "<dt>Sent, not started</dt><dd>1</dd>" in found
+    assert "<dt>In the broker's queue</dt><dd>7, the next for 3 h</dd>" in found
+    assert "<dt>In the broker's queue</dt><dd>3</dd>" in found
+    assert "Other queues of the broker: <b>mails</b> 5, the next for 2 h<" in found
+
+
+def test_of_a_broker_that_nobody_asked_nothing_is_shown(viewer: Client) -> None:
+    """Neither an old number nor a zero: what is not known is a question mark."""
+    take_snapshot("default")
+    in_broker(**{guard_settings().lane("high").queue: (7, None), "mails": (5, None)})
+    Counter.objects.filter(name=brokers.BROKER.name).update(value=1000)
+    found = page(viewer)
+    assert found.count("<dt>In the broker's queue</dt><dd>?</dd>") == found.count(
+        'aria-labelledby="guard-lane'
+    )
+    assert "Other queues" not in found
 
 
 def test_a_stale_snapshot_is_told_first(viewer: Client) -> None:

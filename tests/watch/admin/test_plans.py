@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from celery_guard.jobs.clock import database_time
 from celery_guard.watch.measuring import measure
-from tests.watch.admin.pages import JOBS
+from tests.watch.admin.pages import ATTEMPTS, DASHBOARD, EFFECTS, JOBS, MESSAGES
 
 JOBS_MADE = 200_000
 
@@ -31,6 +31,39 @@ FROM generate_series(1, %s) AS n
 """
 
 
+# Far more than a page shows of each kind that waits for a person, and failures without end.
+HISTORY_MADE = 60_000
+_MAKE_HISTORY = (
+    """
+INSERT INTO celery_guard_attempt (job_id, number, outcome, reason, error, fingerprint, worker,
+    started_at, ended_at)
+SELECT n, 1, CASE n %% 3 WHEN 0 THEN 'failed' ELSE 'retry' END, 'permanent', 'ValueError: x',
+    md5((n %% 9)::text), 'w', now(), now() FROM generate_series(1, %s) AS n
+""",
+    """
+INSERT INTO celery_guard_effect (job_id, name, item, state, recovery, provider, provider_key,
+    request, version, fence, looks, created_at, sent_at, settled_by, note)
+SELECT n, 'charge', '', CASE n %% 2 WHEN 0 THEN 'confirmed'
+    ELSE (ARRAY['manual', 'unknown', 'sent'])[1 + n / 2 %% 3] END, 'manual', 'p', md5(n::text), '', 0,
+    1, 0, now(), now(), '', '' FROM generate_series(1, %s) AS n
+""",
+)
+
+
+@pytest.fixture
+def _large_history(_large_ledger: None) -> None:
+    with connection.cursor() as cursor:
+        for statement in _MAKE_HISTORY:
+            cursor.execute(statement, [HISTORY_MADE])
+        cursor.execute(
+            "UPDATE celery_guard_job SET state = 'failed', error = '{}' WHERE id %% 50 = 0"
+            " AND state = 'succeeded'",
+            [],
+        )
+        for table in ("job", "attempt", "effect"):
+            cursor.execute(f"ANALYZE celery_guard_{table}")
+
+
 @pytest.fixture
 def _large_ledger(db: None) -> None:
     if connection.vendor != "postgresql":
@@ -40,10 +73,13 @@ def _large_ledger(db: None) -> None:
         cursor.execute("ANALYZE celery_guard_job")
 
 
+_LARGE = re.compile("celery_guard_(job|attempt|effect|outboxmessage)")
+
+
 def plans(captured: CaptureQueriesContext) -> Iterator[dict[str, object]]:
-    """The plan of every query on jobs that was captured, with what it really read."""
+    """The plan of every query on large tables that was captured, with what it really read."""
     for query in captured.captured_queries:
-        if re.match(r"\(?(SELECT|WITH)", query["sql"]) and "celery_guard_job" in query["sql"]:
+        if re.match(r"\s*\(?(SELECT|WITH)", query["sql"]) and _LARGE.search(query["sql"]):
             with connection.cursor() as cursor:
                 # Captured statements are whole: their parameters are in them.
                 cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query['sql']}")
@@ -95,3 +131,30 @@ def test_lists_and_measurements_read_a_bounded_part(viewer: Client) -> None:
     with CaptureQueriesContext(connection) as captured:
         measure("default", "high", 16, database_time("default"))
     check(captured)
+
+
+COST_MOST = 5_000.0
+"""In PostgreSQL's own units. From 100,000 on it compiles a query, which takes longer than any page may."""
+
+
+READ_MOST = 25_000
+"""Rows of one node: the newest failures against all attempts, where those are few. Far more wait here."""
+
+
+@pytest.mark.bar
+@pytest.mark.usefixtures("_large_history")
+def test_the_dashboard_reads_no_more_than_it_may_show(admin_client: Client) -> None:
+    """Whatever failed and whatever waits for an answer: by an index, without preparing for more."""
+    for path in (DASHBOARD, ATTEMPTS, EFFECTS, MESSAGES):
+        with CaptureQueriesContext(connection) as captured:
+            assert admin_client.get(path).status_code == 200
+        for plan in plans(captured):
+            assert float(plan["Total Cost"]) < COST_MOST, plan["sql"]  # type: ignore[arg-type]
+            for node in nodes(plan):
+                scanned = str(node.get("Relation Name"))
+                assert (node["Node Type"], scanned[:13]) != ("Seq Scan", "celery_guard_"), plan[
+                    "sql"
+                ]
+                assert int(node["Actual Rows"]) * int(node["Actual Loops"]) <= READ_MOST, plan[
+                    "sql"
+                ]  # type: ignore[call-overload]

@@ -10,12 +10,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from celery_guard.conf import guard_settings
 from celery_guard.jobs.states import State
 from celery_guard.models import Job, LaneSample, LaneSnapshot
 from celery_guard.watch.snapshot import take_snapshot
 from tests.factories import make_job
 from tests.kit.wait import wait_for
-from tests.watch.admin.test_dashboard import failed, unanswered
+from tests.watch.admin.test_dashboard import failed, in_broker, unanswered
 from tests.watch.browser.found import CHROMIUM, DRIVER
 from tests.watch.rows import aged, ended, running
 
@@ -40,6 +41,8 @@ def busy_site() -> None:
         failed()
     unanswered()
     take_snapshot("default")
+    high, low = (guard_settings().lane(lane).queue for lane in ("high", "low"))
+    in_broker(**{high: (12_345, 720.0), low: (0, None), "mails-of-another-program": (5, 7200.0)})
     now = timezone.now().replace(second=0, microsecond=0)
     LaneSample.objects.all().delete()
     LaneSample.objects.bulk_create(
