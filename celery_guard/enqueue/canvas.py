@@ -118,8 +118,12 @@ def _start(chord: Any, args: Any, kwargs: Any, task_id: Any, options: dict[str, 
     frozen = chord.clone(args, kwargs, **options)
     tenants = _checked(frozen, args or (), app)
     result = frozen.freeze(task_id)
+    start = app.tasks[CANVAS_TASK]
     with acting_for(next(filter(None, tenants), "")):
-        app.tasks[CANVAS_TASK].apply_async((_as_json(frozen),), queue=_queue_of(frozen))
+        # Its one argument is the arguments of all members: what they hide must not be readable here.
+        start.apply_async(
+            (_as_json(frozen),), queue=_queue_of(frozen), argsrepr="(<canvas>,)", kwargsrepr="{}"
+        )
     return result
 
 

@@ -7,6 +7,7 @@ app.conf.imports = (
     "tests.run.limited",
     "tests.flows.mailing",
     "tests.flows.canvas_tasks",
+    "tests.flows.confiding",
     "tests.run.harmful",
     "tests.run.served",
 )
