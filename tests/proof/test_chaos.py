@@ -1,4 +1,4 @@
-"""The short form of `scripts/chaos`: a handful of deaths on each pair of database and broker."""
+"""The short form of `scripts/chaos`: a handful of deaths on each database and broker."""
 
 import json
 import os
@@ -20,6 +20,8 @@ CHOSEN = (
     "run.committed",
     "settle.answered",
 )
+# The fourth is made of halves of the others: the long form is enough for it.
+SHORT = sorted(PAIRS.keys() - {"mariadb-rabbitmq"})
 OURS = ("GUARD_", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
 
 
@@ -38,7 +40,7 @@ def chaos(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.bar
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("pair", sorted(PAIRS))
+@pytest.mark.parametrize("pair", SHORT)
 def test_nothing_is_lost_or_doubled(pair: str) -> None:
     """A web process, relays and workers die once at each chosen point: every effect is there once."""
     ran = chaos("--pair", pair, "--kills", str(len(CHOSEN)), "--points", ",".join(CHOSEN))
