@@ -75,13 +75,14 @@ def test_a_body_that_exits_is_counted_like_a_kill(processes: Processes, scratch:
     assert not Mark.objects.exists()
 
 
+@pytest.mark.timeout(300)
 def test_a_frozen_worker_is_rescued_and_commits_nothing_late(
     processes: Processes, scratch: Path
 ) -> None:
     """SIGSTOP past the lease, then SIGCONT: the second run counts, the first one's writes are void."""
     first = hire(processes)
     handle = tasks.hold.delay("a")
-    wait_for(lambda: traces("a"), what="the body to begin")
+    wait_for(lambda: traces("a"), timeout=60, what="the body to begin")
     for pid in first.members():
         os.kill(pid, signal.SIGSTOP)
     hire(processes)
