@@ -65,6 +65,9 @@ class Contender:
 
         self.work: Any = work
 
+    def ask(self, order_id: int, kind: str = "noop") -> None:
+        """Ask for room for one job, where the contender does; called before the transaction."""
+
     def enqueue(self, order_id: int, kind: str = "noop") -> None:
         """Enqueue one job; called inside `transaction.atomic()`."""
         raise NotImplementedError

@@ -28,12 +28,15 @@ FINISHED = {
 }
 
 
+FAR_OFF = 1_000_000
+
+
 class Guard(Contender):
     """One `delay` a job, everything at its defaults but a relay that is not the worker's child."""
 
     name = "celery_guard"
     package = "celery_guard"
-    scenarios = Contender.scenarios | {"claims", "idle", "writes"}
+    scenarios = Contender.scenarios | {"claims", "idle", "writes", "price"}
     django_apps = ("celery_guard",)
     own_tables = (JOBS, MESSAGES, "celery_guard_attempt")
     window: int | str | None = "auto"
@@ -175,4 +178,32 @@ class Open(Bulk):
     window = None
 
 
-CONTENDERS = (Guard(), Bulk(), Group(), Open())
+class Limited(Guard):
+    """Everything on: a tenant, a dependency, limits on lane and tenant, a place asked for.
+
+    No limit is ever reached, so that what is measured is their price.
+    """
+
+    name = "celery_guard_limited"
+
+    def django_settings(self) -> Mapping[str, Any]:
+        settings = dict(super().django_settings())
+        admission = {"depth": FAR_OFF, "age": FAR_OFF, "wait": FAR_OFF}
+        settings["CELERY_GUARD"] = {
+            **settings["CELERY_GUARD"],
+            "lanes": {"medium": {"window": self.window, "admission": admission}},
+            "tenants": {"waiting": FAR_OFF, "running": FAR_OFF, "rate": f"{FAR_OFF}/s"},
+            "dependencies": {"service": {"rate": "100000/s", "concurrency": 1000}},
+        }
+        return settings
+
+    def task_options(self) -> Mapping[str, Any]:
+        return {**super().task_options(), "tenant": "{kind}", "dependency": "service"}
+
+    def ask(self, order_id: int, kind: str = "noop") -> None:
+        from celery_guard import admit
+
+        admit(self.work, (self.first + order_id,), {"kind": kind})
+
+
+CONTENDERS = (Guard(), Bulk(), Group(), Open(), Limited())

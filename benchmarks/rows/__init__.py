@@ -3,7 +3,17 @@
 from collections.abc import Callable, Mapping
 
 from benchmarks.bench import Bench, Reading
-from benchmarks.rows import claims, end_to_end, enqueue, growth, latency, relay, worker, writes
+from benchmarks.rows import (
+    claims,
+    end_to_end,
+    enqueue,
+    growth,
+    latency,
+    price,
+    relay,
+    worker,
+    writes,
+)
 
 MEASURES: Mapping[int, Callable[[Bench], Reading]] = {
     1: enqueue.one_job,
@@ -16,6 +26,7 @@ MEASURES: Mapping[int, Callable[[Bench], Reading]] = {
     8: worker.business_insert,
     9: claims.in_process,
     10: end_to_end.twenty_thousand,
+    11: price.everything_on,
     12: growth.beside_history,
     13: writes.per_job,
 }

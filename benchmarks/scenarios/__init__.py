@@ -23,6 +23,7 @@ NAMES = (
     "idle",
     "history",
     "writes",
+    "price",
 )
 
 

@@ -99,6 +99,8 @@ def _produce(contender: Contender, params: Mapping[str, Any]) -> None:
 
     jobs = params["jobs"]
     for number in range(params["transactions"]):
+        for order_id in range(number * jobs, (number + 1) * jobs):
+            contender.ask(order_id, params["kind"])
         with transaction.atomic():
             Order.objects.create(customer=number, total=42)
             contender.enqueue_in_tx(range(number * jobs, (number + 1) * jobs), params["kind"])

@@ -32,6 +32,8 @@ def requests(contender: Contender, jobs: int) -> Callable[[], None]:
 
     def request() -> None:
         number = next(numbers)
+        for order_id in range(number * jobs, (number + 1) * jobs):
+            contender.ask(order_id)
         with transaction.atomic():
             Order.objects.create(customer=number, total=42)
             contender.enqueue_in_tx(range(number * jobs, (number + 1) * jobs))

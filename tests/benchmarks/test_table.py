@@ -21,7 +21,7 @@ PROMISED = {
     8: [2.2, 0.8],
     9: [0.5, 0.72, 1.8],
     10: [1.2, 1.5, 2.5, None],
-    11: [0.85, 0.85],
+    11: [0.85, 0.85, 0.85],
     12: [*[1.3] * 11, 200.0, 200.0, 10.0],
     13: [None, None, None, 2.0],
     14: [0.0],
@@ -96,7 +96,7 @@ def test_a_row_is_one_json_object_about_the_part_that_decides() -> None:
 
 def test_a_row_that_is_not_measured_says_so_in_one_line() -> None:
     """What can't be measured yet is neither met nor missed."""
-    outcome = Outcome(row=ROWS[11], seen={})
+    outcome = Outcome(row=ROWS[14], seen={})
     assert outcome.met is None
     assert printing.as_object(outcome)["note"].startswith("not measurable yet")
     assert len(printing.outcome(outcome).strip().splitlines()) == 1
