@@ -215,12 +215,12 @@ PLANTED: dict[str, tuple[Callable[[Site], object], str, str]] = {
 }
 
 
-def findings() -> dict[str, str]:
-    """What the command says is not well, each with its hint; its exit code is that of the worst."""
+def findings() -> dict[tuple[str, str], str]:
+    """What the command says is not well, and its hint; its exit code is that of the worst."""
     printed, code = doctor("--no-canary", "--json")
     bad = [finding for finding in json.loads(printed)["findings"] if finding["level"] != "ok"]
     assert code == any(finding["level"] == "fault" for finding in bad)
-    return {finding["what"]: finding["hint"] for finding in bad}
+    return {(finding["what"], finding["says"]): finding["hint"] for finding in bad}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -229,10 +229,12 @@ def test_what_is_planted_is_named_with_the_line_that_mends_it(name: str, site: S
     plant, what, line = PLANTED[name]
     before = findings()
     plant(site)
-    after = findings()
-    assert after.keys() - before.keys() == {what}
-    assert after[what]
-    assert line in after[what]
+    found = {said: hint for said, hint in findings().items() if said not in before}
+    # Tasks of other tests in this process may have a word to say under the same name, and some of
+    # them have a ledger on `other`, with the same clock.
+    assert {said[0].replace("database other", "database default") for said in found} == {what}
+    assert all(found.values())
+    assert any(line in hint for hint in found.values())
 
 
 def test_the_table_is_long() -> None:
