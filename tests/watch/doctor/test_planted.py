@@ -181,12 +181,12 @@ PLANTED: dict[str, tuple[Callable[[Site], object], str, str]] = {
         "",
     ),
     "a migration that is missing": (
-        lambda s: MigrationRecorder.Migration.objects.filter(name="0002_storage").delete(),
+        lambda s: MigrationRecorder.Migration.objects.filter(name="0002_databases").delete(),
         "database default",
         "migrate celery_guard",
     ),
     "a function that is missing": (
-        lambda s: s.sql("ALTER FUNCTION celery_guard_insert_2 RENAME TO elsewhere"),
+        lambda s: s.sql("ALTER FUNCTION celery_guard_insert_1 RENAME TO elsewhere"),
         "database default",
         "Restore the whole schema",
     ),
