@@ -35,17 +35,19 @@ FROM generate_series(1, %s) AS n
 HISTORY_MADE = 60_000
 _MAKE_HISTORY = (
     """
+WITH numbered AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM celery_guard_job)
 INSERT INTO celery_guard_attempt (job_id, number, outcome, reason, error, fingerprint, worker,
     started_at, ended_at)
-SELECT n, 1, CASE n %% 3 WHEN 0 THEN 'failed' ELSE 'retry' END, 'permanent', 'ValueError: x',
-    md5((n %% 9)::text), 'w', now(), now() FROM generate_series(1, %s) AS n
+SELECT id, 1, CASE n %% 3 WHEN 0 THEN 'failed' ELSE 'retry' END, 'permanent', 'ValueError: x',
+    md5((n %% 9)::text), 'w', now(), now() FROM numbered LIMIT %s
 """,
     """
+WITH numbered AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM celery_guard_job)
 INSERT INTO celery_guard_effect (job_id, name, item, state, recovery, provider, provider_key,
     request, version, fence, looks, created_at, sent_at, settled_by, note)
-SELECT n, 'charge', '', CASE n %% 2 WHEN 0 THEN 'confirmed'
+SELECT id, 'charge', '', CASE n %% 2 WHEN 0 THEN 'confirmed'
     ELSE (ARRAY['manual', 'unknown', 'sent'])[1 + n / 2 %% 3] END, 'manual', 'p', md5(n::text), '', 0,
-    1, 0, now(), now(), '', '' FROM generate_series(1, %s) AS n
+    1, 0, now(), now(), '', '' FROM numbered LIMIT %s
 """,
 )
 
