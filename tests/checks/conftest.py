@@ -13,6 +13,14 @@ Found = dict[str, str]
 """What was found: the message and the hint by the check's id."""
 
 
+@pytest.fixture(autouse=True)
+def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that other tests have marked do not count."""
+    from celery_guard.watch.checks import project
+
+    monkeypatch.setattr(project, "MARKED", [])
+
+
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Celery]]:
     """`site(task_serializer="json")`: the site has this Celery app with this configuration."""
