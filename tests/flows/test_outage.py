@@ -72,7 +72,8 @@ def test_a_backlog_drains_at_the_pace_of_the_services(
         assert second <= RATE * (1 + LATE) + BURST
         assert ten <= RATE * (10 + LATE) + BURST
     assert [len(traces(name)) for name in SERVICES] == [JOBS // 2] * 2
-    assert starts <= 1.7 * JOBS
+    # A wave of the window finds the services at rest; the others are placed before they are sent.
+    assert starts <= 2.5 * JOBS
     assert not calls.exclude(failures=0, lost=0).exists()
     assert not Attempt.objects.exists()
     # What calls nobody did not wait for all of them.
