@@ -1,41 +1,35 @@
 """What is seen while the backlog drains: what is with the broker, and the pace of the calls."""
 
-import threading
+import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import redis
-from django.db import connections
 
 from celery_guard.models import Job
+from tests.kit.looking import Looking
 
 
-class Watch:
-    """Looks often and keeps the highest of each figure."""
+class Watch(Looking):
+    """Looks often and keeps the highest of each figure; the broker may be away at first."""
 
     def __init__(self, url: str, queue: str) -> None:
-        self.out = self.queued = self.looks = 0
+        super().__init__(every=0.1)
+        self.out = self.queued = 0
         """Most jobs that were sent and not finished; most messages that waited in the queue."""
-        self._url, self._queue = url, queue
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._broker, self._queue = redis.Redis.from_url(url), queue
 
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
+    def __exit__(self, *raised: object) -> None:
+        try:
+            super().__exit__(*raised)
+        finally:
+            self._broker.close()
 
-    def __exit__(self, *_: Any) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        with redis.Redis.from_url(self._url) as broker:
-            while not self._over.wait(0.1):
-                self.looks += 1
-                sent = Job.objects.filter(lane="medium", sent_at__isnull=False)
-                self.out = max(self.out, sent.count())
-                self.queued = max(self.queued, int(broker.llen(self._queue)))  # type: ignore[arg-type]
-        connections.close_all()
+    def look(self) -> None:
+        """How many jobs and messages are on their way now."""
+        sent = Job.objects.filter(lane="medium", sent_at__isnull=False)
+        self.out = max(self.out, sent.count())
+        with contextlib.suppress(redis.ConnectionError):
+            self.queued = max(self.queued, int(self._broker.llen(self._queue)))  # type: ignore[arg-type]
 
 
 def fullest(times: Sequence[float], seconds: float) -> int:
