@@ -86,9 +86,8 @@ def say(text: str) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     chosen = rows(*options.rows)
-    measurable = [row for row in chosen if row.number in MEASURES]
     say(f"rows {', '.join(str(row.number) for row in chosen)}: looking for servers")
-    with stage(rabbitmq=any(row.number in NEEDS_RABBITMQ for row in measurable)) as place:
+    with stage(rabbitmq=any(row.number in NEEDS_RABBITMQ for row in chosen)) as place:
         timeout = QUICK_TIMEOUT if options.quick else TIMEOUT
         bench = Bench(place=place, quick=options.quick, say=say, timeout=timeout)
         facts = machine.facts(place)
@@ -100,8 +99,6 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _measure(row: Row, bench: Bench) -> tuple[Outcome, tuple[Measured, ...]]:
-    if row.absent:
-        return Outcome(row=row, seen={}), ()
     bench.say(f"row {row.number}: {row.scenario}")
     try:
         reading = MEASURES[row.number](bench)

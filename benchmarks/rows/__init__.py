@@ -11,6 +11,7 @@ from benchmarks.rows import (
     latency,
     price,
     relay,
+    soak,
     worker,
     writes,
 )
@@ -29,5 +30,5 @@ MEASURES: Mapping[int, Callable[[Bench], Reading]] = {
     11: price.everything_on,
     12: growth.beside_history,
     13: writes.per_job,
+    14: soak.under_faults,
 }
-"""Rows of the table that are not here say why in their `absent`."""

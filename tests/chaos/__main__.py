@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from celery_guard.faults import POINTS
-from tests.chaos import table
+from tests.chaos import soak, table
 from tests.chaos.disturbances import DISTURBANCES
 from tests.chaos.run import Outcome, Plan, run
 from tests.chaos.stage import PAIRS, Missing
@@ -27,6 +27,8 @@ def main() -> int:
         if unknown := sorted(set(names) - DISTURBANCES.keys()):
             parser.error(f"no such disturbance: {', '.join(unknown)}")
         return _disturb(options, names)
+    if options.soak:
+        return _soak(options)
     plan = Plan(
         pair=options.pair,
         kills=options.kills,
@@ -62,6 +64,18 @@ def _disturb(options: argparse.Namespace, names: tuple[str, ...]) -> int:
     return 1 if found.faults else 0
 
 
+def _soak(options: argparse.Namespace) -> int:
+    plan = soak.Plan(pair=options.pair, seconds=options.soak, seed=options.seed, keep=options.logs)
+    try:
+        found = soak.run(plan)
+    except Missing as error:
+        return _missing(plan.pair, error)
+    _print_soak(plan, found)
+    if options.json:
+        print(json.dumps(_soak_as_json(plan, found)))
+    return 1 if found.faults else 0
+
+
 def _missing(pair: str, error: Missing) -> int:
     print(f"scripts/chaos: {pair} can't be had here: {error}", file=sys.stderr)
     return 2
@@ -87,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--windows", type=int, help="of 3 s in which each rate is measured (8), with --table"
+    )
+    parser.add_argument(
+        "--soak",
+        type=float,
+        metavar="SECONDS",
+        help="instead run so long at 70 % of capacity with a disturbance every minute; 7200 is two "
+        "hours, under 20 minutes growth can't be told",
     )
     parser.add_argument("--logs", type=Path, help="folder for the processes' logs, kept")
     parser.add_argument("--json", action="store_true", help="the result as JSON in the last line")
@@ -124,6 +145,40 @@ def _print_table(plan: table.Plan, found: table.Table) -> None:
         f"{plan.pair}, seed {plan.seed}: {found.verdict.jobs} effects counted, "
         f"{found.verdict.lost} lost, {found.verdict.duplicated} duplicated"
     )
+
+
+def _print_soak(plan: soak.Plan, found: soak.Soak) -> None:
+    print(f"{'disturbance':24}{'worst p95 s':>12}{'back s':>8}")
+    for one in found.disturbed:
+        worst = "none ended" if one.worst_p95_s is None else one.worst_p95_s
+        back = "never" if one.back_s is None else one.back_s
+        print(f"{one.name:24}{worst:>12}{back:>8}")
+    for name, factor in found.growth.items():
+        print(f"{name}: {factor}× from the second quarter to the last")
+    for fault in found.faults[:20]:
+        print(f"FAULT: {fault}")
+    print(
+        f"{plan.pair}, seed {plan.seed}: {len(found.disturbed)} disturbances at "
+        f"{soak.SHARE:.0%} of {found.capacity} orders/s, clean p95 {found.clean_p95_s} s, "
+        f"{found.verdict.jobs} effects counted, {found.verdict.lost} lost, "
+        f"{found.verdict.duplicated} duplicated"
+    )
+
+
+def _soak_as_json(plan: soak.Plan, found: soak.Soak) -> dict[str, object]:
+    return {
+        "pair": plan.pair,
+        "seed": plan.seed,
+        "jobs": found.verdict.jobs,
+        "lost": found.verdict.lost,
+        "duplicated": found.verdict.duplicated,
+        "capacity": found.capacity,
+        "clean_p95_s": found.clean_p95_s,
+        "disturbed": [dataclasses.asdict(one) for one in found.disturbed],
+        "growth": dict(found.growth),
+        "samples": [dataclasses.asdict(one) for one in found.samples],
+        "faults": list(found.faults),
+    }
 
 
 def _table_as_json(plan: table.Plan, found: table.Table) -> dict[str, object]:

@@ -41,9 +41,13 @@ class Member:
         self._process = Process(argv, log, {**os.environ, **self._environ})
         return died
 
+    def family(self) -> list[int]:
+        """It and everybody below it, itself first; nobody when it does not run."""
+        return family(self._process.pid) if self._process and self._process.alive else []
+
     def children(self) -> list[int]:
         """The pool children of a worker."""
-        return family(self._process.pid)[1:] if self._process and self._process.alive else []
+        return self.family()[1:]
 
     def signal(self, number: int) -> None:
         """Send a signal to it and all of its children."""
@@ -71,7 +75,8 @@ class Crew:
         worker += ["--without-gossip", "--without-mingle"]
         relay = ["-m", "tests.project.manage", "guard_relay"]
         beat = [*celery, "beat", "-l", "INFO", "-s", str(folder / "beat"), "--pidfile="]
-        self.till = Member("till", ["-m", "tests.chaos.till", str(rate)], folder)
+        self._folder = folder
+        self.till = _till(folder, rate)
         self.members = [Member("worker", worker, folder, clock), Member("worker", worker, folder)]
         self.members += [Member("relay", relay, folder) for _ in range(2)]
         self.members += [Member("beat", beat, folder), self.till]
@@ -102,6 +107,12 @@ class Crew:
             return None
         return role
 
+    def place_at(self, rate: float) -> None:
+        """So many orders a second from now on."""
+        self.close_till()
+        self.till = _till(self._folder, rate)
+        self.members.append(self.till)
+
     def close_till(self) -> None:
         """No more orders."""
         self.members.remove(self.till)
@@ -111,6 +122,10 @@ class Crew:
         """Kill all of them."""
         for member in (*self.members, self.till):
             member.kill()
+
+
+def _till(folder: Path, rate: float) -> Member:
+    return Member("till", ["-m", "tests.chaos.till", str(rate)], folder)
 
 
 def start_provider(folder: Path, port: int, seed: int) -> Process:

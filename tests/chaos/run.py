@@ -2,19 +2,18 @@
 
 import dataclasses
 import random
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from servers import free_port
 from tests.chaos.crew import Crew, start_provider
 from tests.chaos.deaths import Death, Rotation
+from tests.chaos.pace import Pace, hang_up
 from tests.chaos.stage import stage
 from tests.chaos.verdict import Verdict, ended_jobs, judge, open_jobs
 
-TICK = 0.05
 RANDOM_EVERY = 4
 """One kill in so many comes at a random moment instead of at a named point."""
 WARM_UP = 30.0
@@ -59,17 +58,16 @@ def run(plan: Plan) -> Outcome:
             finally:
                 crew.end()
                 provider.kill()
-                _hang_up()
+                hang_up()
 
 
 class _Run:
     def __init__(self, plan: Plan, crew: Crew, folder: Path) -> None:
         self._plan = plan
-        self._crew = crew
+        self._pace = Pace(crew)
         self._dice = random.Random(plan.seed)
         self._rotation = Rotation(folder, self._dice, plan.points)
         self._random: list[Death] = []
-        self._said_at = 0.0
         self._began = time.monotonic()
 
     @property
@@ -77,17 +75,19 @@ class _Run:
         return [*self._rotation.deaths, *self._random]
 
     def go(self) -> Outcome:
-        self._wait(WARM_UP, lambda: ended_jobs() >= 3)
+        self._pace.wait(WARM_UP, lambda: ended_jobs() >= 3)
         deadline = time.monotonic() + self._plan.seconds
         while len(self._deaths) < self._plan.kills and time.monotonic() < deadline:
             self._rotation.turn()
             self._kill_somebody()
-            self._tick("killing")
+            self._pace.what = f"killing: {len(self._deaths)} of {self._plan.kills} kills"
+            self._pace.tick()
         self._rotation.rest()
-        self._crew.close_till()
-        self._wait(self._plan.settle, lambda: open_jobs() == 0)
+        self._pace.what = f"coming to rest after {len(self._deaths)} kills"
+        self._pace.crew.close_till()
+        self._pace.wait(self._plan.settle, lambda: open_jobs() == 0)
         # Whoever wrote last is done; now nobody may write any more.
-        self._crew.end()
+        self._pace.crew.end()
         from tests.chaos.bank import ask
 
         books = ask("GET", "/books", timeout=30)[1]["orders"]
@@ -103,28 +103,5 @@ class _Run:
         if self._plan.points:
             return
         due = len(self._rotation.deaths) // (RANDOM_EVERY - 1)
-        if len(self._random) < due and (role := self._crew.kill_at_random(self._dice)):
+        if len(self._random) < due and (role := self._pace.crew.kill_at_random(self._dice)):
             self._random.append(Death(point=f"(any moment: {role})", at=time.time()))
-
-    def _wait(self, seconds: float, done: Callable[[], bool]) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._tick("waiting")
-            if done():
-                return
-
-    def _tick(self, what: str) -> None:
-        self._crew.keep()
-        time.sleep(TICK)
-        if time.monotonic() - self._said_at > 5:
-            self._said_at = time.monotonic()
-            told = (
-                f"{what}: {len(self._deaths)} of {self._plan.kills} kills, {open_jobs()} open jobs"
-            )
-            print(f"[{time.monotonic() - self._began:5.0f} s] {told}", file=sys.stderr, flush=True)
-
-
-def _hang_up() -> None:
-    from django.db import connections
-
-    connections.close_all()

@@ -1,24 +1,22 @@
 """The chaos table: disturbances one after the other under a steady load, and how it came back."""
 
-import contextlib
 import dataclasses
 import itertools
 import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from servers import free_port
 from tests.chaos.crew import Crew, start_provider
 from tests.chaos.disturbances import DISTURBANCES, NEED_A_CLOCK, Scene, clock_of
+from tests.chaos.pace import Pace, hang_up
 from tests.chaos.stage import own_stage
 from tests.chaos.verdict import Verdict, ended_jobs, judge, open_jobs
 
-TICK = 0.05
 WARM_UP = 40.0
 PATIENCE = 120.0
 """Longest wait until the backlog of a disturbance is gone, in seconds."""
@@ -89,14 +87,14 @@ def run(plan: Plan) -> Table:
                 crew=crew,
                 clock=clock[0] if clock else None,
                 dice=random.Random(plan.seed),
-                hold=running.hold,
+                hold=running.pace.hold,
             )
             try:
                 return running.go(scene)
             finally:
                 crew.end()
                 provider.kill()
-                _hang_up()
+                hang_up()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,20 +109,17 @@ class _Phases:
 class _Run:
     def __init__(self, plan: Plan, crew: Crew) -> None:
         self._plan = plan
-        self._crew = crew
-        self._said_at = 0.0
-        self._began = time.monotonic()
-        self._what = "warming up"
+        self.pace = Pace(crew)
 
     def go(self, scene: Scene) -> Table:
-        self._wait(WARM_UP, lambda: ended_jobs() >= 3)
+        self.pace.wait(WARM_UP, lambda: ended_jobs() >= 3)
         skipped = NEED_A_CLOCK & set(self._plan.names) if scene.clock is None else set()
         phases = [self._disturb(name, scene) for name in self._plan.names if name not in skipped]
-        self._what = "coming to rest"
-        self._crew.close_till()
-        self._wait(PATIENCE, lambda: open_jobs() == 0)
+        self.pace.what = "coming to rest"
+        self.pace.crew.close_till()
+        self.pace.wait(PATIENCE, lambda: open_jobs() == 0)
         # Whoever wrote last is done; now nobody may write any more.
-        self._crew.end()
+        self.pace.crew.end()
         from tests.chaos.bank import ask
 
         books = ask("GET", "/books", timeout=30)[1]["orders"]
@@ -138,17 +133,17 @@ class _Run:
         )
 
     def _disturb(self, name: str, scene: Scene) -> _Phases:
-        self._what = f"before {name}"
+        self.pace.what = f"before {name}"
         before, most = self._measure()
-        self._what = name
+        self.pace.what = name
         began = time.time()
         DISTURBANCES[name](scene)
         healed = time.time()
-        _hang_up()
-        self._what = f"recovering from {name}"
-        quiet = self._wait(PATIENCE, lambda: open_jobs() <= most)
+        hang_up()
+        self.pace.what = f"recovering from {name}"
+        quiet = self.pace.wait(PATIENCE, lambda: open_jobs() <= most)
         recovered = round(time.time() - healed, 1) if quiet else None
-        self._what = f"after {name}"
+        self.pace.what = f"after {name}"
         after, _ = self._measure()
         return _Phases(
             name=name,
@@ -162,7 +157,7 @@ class _Run:
         """The time of measuring, and the most jobs that were open at once in it."""
         began, most = time.time(), 0
         for _ in range(self._plan.windows):
-            self.hold(self._plan.window)
+            self.pace.hold(self._plan.window)
             most = max(most, open_jobs())
         return (began, time.time()), most
 
@@ -193,38 +188,6 @@ class _Run:
             for first, last in pairs
         ]
 
-    def hold(self, seconds: float) -> None:
-        """Keep everybody running for so long."""
-        self._wait(seconds, lambda: False)
-
-    def _wait(self, seconds: float, done: Callable[[], bool]) -> bool:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._crew.keep()
-            time.sleep(TICK)
-            self._tell()
-            with _patience():
-                if done():
-                    return True
-        return False
-
-    def _tell(self) -> None:
-        if time.monotonic() - self._said_at > 5:
-            self._said_at = time.monotonic()
-            spent = time.monotonic() - self._began
-            print(f"[{spent:5.0f} s] {self._what}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """The runner's own connection may be cut like everybody's."""
-    from django.db import InterfaceError, OperationalError
-
-    try:
-        yield
-    except (OperationalError, InterfaceError):
-        _hang_up()
-
 
 def _faults(rows: Sequence[Row]) -> list[str]:
     spread = next((row.spread for row in rows if row.name == "nothing"), 0.0)
@@ -239,9 +202,3 @@ def _faults(rows: Sequence[Row]) -> list[str]:
         if row.ratio < GOOD - spread
     ]
     return faults
-
-
-def _hang_up() -> None:
-    from django.db import connections
-
-    connections.close_all()
