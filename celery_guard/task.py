@@ -113,8 +113,10 @@ class GuardedTask(_Task):
 
     def AsyncResult(self, task_id: str, **options: Any) -> JobHandle:  # noqa: N802
         """The handle of a job of this task."""
-        app = self.app
-        handle = JobHandle(task_id, app=app, backend=self.backend, task_name=self.name, **options)
+        if options or task_id is None:
+            handle = JobHandle(task_id, **{"app": self.app, "backend": self.backend, **options})
+        else:
+            handle = JobHandle.light(task_id, self.app, self.backend)
         handle.using, handle.lane = self.guard.alias, self.guard.lane
         return handle
 

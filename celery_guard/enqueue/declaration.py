@@ -44,6 +44,9 @@ class Guarded(Protocol):
     def signature_from_request(self, *args: Any, **options: Any) -> Any:
         """Celery's way to repeat the current request."""
 
+    def AsyncResult(self, task_id: str) -> Any:  # noqa: N802
+        """The handle of a job of this task."""
+
     def guard_handle(self, captured: Captured, call: Call) -> Any:
         """The handle of a call that has been written, or will be at the end of its batch."""
 

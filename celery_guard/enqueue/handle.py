@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from celery import states
 from celery.exceptions import TimeoutError as StillRunning
 from celery.result import AsyncResult
 from kombu.utils import json
+from vine import promise
 
 from celery_guard.enqueue.admission.overload import pressure_of
 from celery_guard.enqueue.call import Enqueued
@@ -48,6 +50,23 @@ class JobHandle(_AsyncResult):
     lane: str = "medium"
     _public_id: uuid.UUID | None = None
     _cache: dict[str, Any] | None
+
+    @classmethod
+    def light(cls, task_id: str, app: Any, backend: Any) -> Self:
+        """A handle as its constructor makes it, without a promise that few ever ask for."""
+        handle = cls.__new__(cls)
+        handle.id = task_id
+        handle.app = app
+        handle.backend = backend
+        handle.parent = None
+        handle._cache = None
+        handle.ignored = False
+        return handle
+
+    @functools.cached_property
+    def on_ready(self) -> Any:  # type: ignore[override]
+        """Celery's promise of the result, made when it is first asked for."""
+        return promise(self._on_fulfilled, weak=True)  # type: ignore[attr-defined]
 
     @property
     def public_id(self) -> uuid.UUID:

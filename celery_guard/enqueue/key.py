@@ -9,14 +9,15 @@ from typing import Any
 
 from kombu.utils.json import JSONEncoder
 
-from celery_guard.enqueue.binding import Bound, shape_of
+from celery_guard.enqueue.binding import Bound, Shape, shape_of
 from celery_guard.enqueue.declaration import Declaration, Guarded, Unkeyed, fill
 from celery_guard.enqueue.tenants import tenant_here
 from celery_guard.errors import NotSerializable
 
 KEY_LENGTH = 255
 
-_canonical = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+canonical = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""A value's text in a fingerprint."""
 
 
 def bind(task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
@@ -24,12 +25,17 @@ def bind(task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound
 
     :raises TypeError: when they do not fit the task.
     """
-    if task.guard_shape is None:
-        task.guard_shape = shape_of(inspect.signature(task.run))
     try:
-        return task.guard_shape.bind(args, kwargs)
+        return shape_of_task(task).bind(args, kwargs)
     except TypeError as error:
         raise TypeError(f"{task.name}: {error}") from None
+
+
+def shape_of_task(task: Guarded) -> Shape:
+    """What the body of ``task`` takes."""
+    if task.guard_shape is None:
+        task.guard_shape = shape_of(inspect.signature(task.run))
+    return task.guard_shape
 
 
 def key_of(task: Guarded, declaration: Declaration, bound: Bound) -> str | None:
@@ -78,7 +84,7 @@ def fingerprint_of(bound: Bound) -> str:
     :raises NotSerializable: when an argument has no JSON form to compare.
     """
     try:
-        text = _canonical(bound.without_defaults())
+        text = canonical(bound.without_defaults())
     except (TypeError, ValueError) as error:
         raise NotSerializable(f"the arguments cannot be compared: {error}") from error
     return hashlib.sha256(text.encode()).hexdigest()[:32]

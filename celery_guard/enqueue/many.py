@@ -7,7 +7,7 @@ goes the way that a call of its own goes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from celery import Celery, Signature
@@ -17,12 +17,15 @@ from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.bulk import Batch, batch, running_batch
 from celery_guard.enqueue.call import Call, in_event_loop
 from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.draft import Common, common_of, fresh_ids
 from celery_guard.enqueue.faithful import check_faithful
-from celery_guard.enqueue.request import in_user_transaction
+from celery_guard.enqueue.request import check_database, in_user_transaction
 from celery_guard.enqueue.rollout.reading import stage_of
 from celery_guard.enqueue.steering.reading import switches
 from celery_guard.enqueue.template import Template, template_of, untouched
-from celery_guard.outbox.capture import Captured, capturing_everything, collection
+from celery_guard.outbox.capture import capturing_everything, collection
+
+_IDS_AT_ONCE = 100
 
 
 def enqueue_many(signatures: Iterable[Any]) -> list[Any]:
@@ -35,31 +38,60 @@ def enqueue_many(signatures: Iterable[Any]) -> list[Any]:
     with batch():
         opened = running_batch()
         assert opened is not None, "a batch is open"
-        ways: dict[int, _Way | None] = {}
-        return [_enqueue(signature, opened, ways) for signature in signatures]
+        ways = Ways(opened, together=isinstance(signatures, list | tuple))
+        return [ways.enqueue(signature) for signature in signatures]
 
 
-def _enqueue(signature: Any, opened: Batch, ways: dict[int, _Way | None]) -> Any:
-    # Composite signatures are of classes of their own.
-    if type(signature) is not Signature or signature.options:
-        return signature.apply_async()
-    try:
-        task: Any = signature.type
-    except KeyError:
-        return signature.apply_async()
-    if (number := id(task)) not in ways:
-        ways[number] = _way(task, opened)
-    way = ways[number]
-    if way is None or not way.is_open():
-        return signature.apply_async()
-    return way.enqueue(signature.args, signature.kwargs)
+class Ways:
+    """How the signatures of one call go into the batch that is open, for each task.
+
+    ``together`` says that nothing of the site's runs between one and the next, as it does where they
+    are made one after another: it could open a transaction, or take so long that a switch turns.
+    """
+
+    def __init__(self, opened: Batch, *, together: bool) -> None:
+        self._batch = opened
+        self._together = together
+        self._ways: dict[int, _Way | None] = {}
+
+    def enqueue(self, signature: Any) -> Any:
+        """What ``signature.apply_async`` does."""
+        # Composite signatures are of classes of their own.
+        if type(signature) is not Signature or signature.options:
+            return signature.apply_async()
+        try:
+            task: Any = signature.type
+        except KeyError:
+            return signature.apply_async()
+        if (number := id(task)) not in self._ways:
+            self._ways[number] = self._way(task)
+        way = self._ways[number]
+        if way is None or not (self._together or way.is_open()):
+            return signature.apply_async()
+        return way.enqueue(signature["args"], signature["kwargs"])
+
+    def _way(self, task: Any) -> _Way | None:
+        template = _template(task)
+        if template is None:
+            return None
+        guarded, app = cast(Guarded, task), cast(Celery, task.app)
+        using = guarded.guard.alias
+        # Outside a transaction it has to be asked whether another database is in one.
+        inside = in_user_transaction(using)
+        if not inside:
+            check_database(using, guarded.name)
+        common = common_of(guarded, app, template, {})
+        ask = not inside and not self._together
+        way = _Way(guarded, app, template, self._batch, common, _endless_ids(), ask)
+        return way if way.is_open() else None
 
 
-def _way(task: Any, opened: Batch) -> _Way | None:
+def _template(task: Any) -> Template | None:
+    """The template of plain calls of ``task``, None if each call has to be made by itself."""
     own = getattr(task.apply_async, "guard_own", None) is True
     if not own or not untouched(Signature.apply_async, "celery.canvas"):
         return None
-    guarded, app = cast(Guarded, task), cast(Celery, task.app)
+    app = cast(Celery, task.app)
     usual = (
         not app.conf.task_always_eager
         and not in_event_loop()
@@ -67,12 +99,12 @@ def _way(task: Any, opened: Batch) -> _Way | None:
         and capturing_everything() is None
         and not places.any_held()
     )
-    template = template_of(guarded, app) if usual else None
-    if template is None:
-        return None
-    # Outside a transaction every call has to ask whether another database is in one.
-    inside = in_user_transaction(guarded.guard.alias)
-    return _Way(guarded, app, template, opened, opened.put if inside else opened.add)
+    return template_of(cast(Guarded, task), app) if usual else None
+
+
+def _endless_ids() -> Iterator[str]:
+    while True:
+        yield from fresh_ids(_IDS_AT_ONCE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,10 +115,12 @@ class _Way:
     app: Celery
     template: Template
     batch: Batch
-    keep: Callable[[Guarded, Captured, Call], None]
+    common: Common | None
+    ids: Iterator[str]
+    ask_each_call: bool
 
     def is_open(self) -> bool:
-        """Whether a call made now is one of those: the signatures may be made one after another."""
+        """Whether a call made now is one of those."""
         return (
             self.batch.takes(self.task)
             and stage_of(self.task).mode is Mode.ON
@@ -96,8 +130,13 @@ class _Way:
     def enqueue(self, args: Any, kwargs: Any) -> Any:
         """What ``apply_async`` does."""
         task, args, kwargs = self.task, args or (), kwargs or {}
+        if self.ask_each_call:
+            check_database(task.guard.alias, task.name)
+        draft = self.common and self.common.draft(next(self.ids), args, kwargs)
+        if draft:
+            return self.batch.put_draft(draft)
         check_faithful(task.name, args, kwargs)
         captured = self.template.fill(self.app, args, kwargs)
         call = Call()
-        self.keep(task, captured, call)
+        self.batch.put(task, captured, call)
         return task.guard_handle(captured, call)

@@ -24,6 +24,7 @@ from kombu.utils.json import JSONEncoder
 
 from celery_guard.conf import Settings, guard_settings
 from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.pattern import Pattern, Way, pattern_of
 from celery_guard.enqueue.texts import EMBED, Texts, short_texts
 from celery_guard.errors import NotSerializable
 from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
@@ -60,17 +61,19 @@ class Form:
 class Template:
     """One task's message: ``form`` takes the values of ``holes`` in their order.
 
-    ``settings``, and what the task says of its result and its expiry (``said``), are those that it
-    was made under: Celery asks the task at every call. ``forms`` keeps what calls of one process,
-    thread and group have in common, in which only their own values are left open.
+    ``settings``, and what the task says of itself, of its result and its expiry (``said``), are those
+    that it was made under: Celery asks the task at every call. ``forms`` keeps what calls of one
+    process, thread and group have in common, in which only their own values are left open, and
+    ``patterns`` what those have in common that name the same arguments.
     """
 
     model: Captured | None
     form: str
     holes: tuple[str, ...]
     settings: Settings
-    said: tuple[object, object]
+    said: tuple[object, ...]
     forms: dict[tuple[object, ...], Form] = dataclasses.field(default_factory=dict)
+    patterns: dict[Way, Pattern | None] = dataclasses.field(default_factory=dict)
 
     def fill(
         self,
@@ -100,7 +103,7 @@ class Template:
         else:
             fills["task_id"] = quoted = _quoted(task_id)
         group = place.get("group_id")
-        form = self._form(app, place)
+        form = self.common_form(app, place)
         # By name: ``dataclasses.replace`` takes as long as all of the rest.
         return Captured(
             task=model.task,
@@ -120,7 +123,21 @@ class Template:
             fills=fills,
         )
 
-    def _form(self, app: Celery, place: Mapping[str, Any]) -> Form:
+    def pattern(
+        self, task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Pattern | None:
+        """The pattern of calls that name arguments as this one does."""
+        way = (len(args), tuple(kwargs))
+        try:
+            return self.patterns[way]
+        except KeyError:
+            if len(self.patterns) >= _MOST_FORMS:
+                self.patterns.clear()
+            pattern = self.patterns[way] = pattern_of(task, way)
+            return pattern
+
+    def common_form(self, app: Celery, place: Mapping[str, Any]) -> Form:
+        """The form of all calls of this process and thread in the same place."""
         reply = place.get("reply_to") or app.thread_oid
         where = (os.getpid(), reply, place.get("root_id") or None, place.get("group_id"))
         if (form := self.forms.get(where)) is None:
@@ -165,7 +182,7 @@ def template_of(task: Guarded, app: Celery) -> Template | None:
     if not _plain_now(task, app):
         return None
     template: Template | None = task.guard_template
-    said = (task.ignore_result, task.expires)
+    said = (task.ignore_result, task.expires, task.guard)
     if template is None or template.settings is not guard_settings() or template.said != said:
         template = task.guard_template = _make(task, app, said)
     return template if template.form else None
@@ -196,7 +213,7 @@ def untouched(function: Any, module: str) -> bool:
     return function.__module__ == module and not hasattr(function, "__wrapped__")
 
 
-def _make(task: Guarded, app: Celery, said: tuple[object, object]) -> Template:
+def _make(task: Guarded, app: Celery, said: tuple[object, ...]) -> Template:
     settings = guard_settings()
     model = _model(task, app)
     if model is None:

@@ -10,8 +10,9 @@ from typing import Any
 EMBED = ', {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
 """The end of the body of a call that nothing follows."""
 
-_MOST = 8
-_SHORT = 100
+MOST = 8
+"""Most values that are looked at here, and how long a text among them may be."""
+SHORT = 100
 _LARGE = 10**18
 # Neither Python nor JSON escapes anything of it, nor do they when they quote it once more.
 _PLAIN_TEXT = re.compile(r"[ !#-&(-\[\]-~]*")
@@ -31,8 +32,8 @@ def short_texts(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Texts | None:
 
     What ``repr``, Celery's ``saferepr`` and the JSON encoder would say, in a fifth of the time.
     """
-    shown, sent = _both(args), _both(kwargs.values())
-    names = _both(kwargs)
+    shown, sent = plain_texts(args), plain_texts(kwargs.values())
+    names = plain_texts(kwargs)
     if shown is None or sent is None or names is None or type(args) not in (tuple, list):
         return None
     if any(type(name) is not str for name in kwargs):
@@ -51,8 +52,11 @@ def short_texts(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Texts | None:
     )
 
 
-def _both(values: Iterable[Any]) -> tuple[list[str], list[str]] | None:
-    """Each value as Python's and as JSON's text."""
+def plain_texts(values: Iterable[Any]) -> tuple[list[str], list[str]] | None:
+    """Each of a few short plain values as Python's and as JSON's text, None for any others.
+
+    Nothing in these texts but the quotes of JSON's needs an escape where JSON quotes it once more.
+    """
     python: list[str] = []
     json: list[str] = []
     for value in values:
@@ -61,12 +65,20 @@ def _both(values: Iterable[Any]) -> tuple[list[str], list[str]] | None:
             text = str(value)
             python.append(text)
             json.append(text)
-        elif kind is str and len(value) < _SHORT and _PLAIN_TEXT.fullmatch(value):
+        elif kind is str and len(value) < SHORT and _PLAIN_TEXT.fullmatch(value):
             python.append(f"'{value}'")
             json.append(f'"{value}"')
         elif value is None:
             python.append("None")
             json.append("null")
+        elif kind is bool:
+            python.append("True" if value else "False")
+            json.append("true" if value else "false")
         else:
             return None
-    return (python, json) if len(python) <= _MOST else None
+    return (python, json) if len(python) <= MOST else None
+
+
+def is_plain(text: str) -> bool:
+    """Whether ``text`` stands in Python's and in JSON's as it is."""
+    return _PLAIN_TEXT.fullmatch(text) is not None
