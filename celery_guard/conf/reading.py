@@ -24,6 +24,7 @@ from celery_guard.conf.sections import (
     Run,
     Scale,
     Settings,
+    Small,
     Snapshot,
     Status,
     Sweep,
@@ -125,6 +126,7 @@ _SECTIONS: Mapping[str, type] = {
     "status": Status,
     "tenants": Tenants,
     "scale": Scale,
+    "small": Small,
     "rollout": Rollout,
     "fallback": Fallback,
 }
@@ -148,7 +150,7 @@ def build(kind: type, raw: Mapping[Any, Any], path: str, faults: list[str]) -> o
             faults.append(_unknown(path, str(name), fields))
         elif kind is Settings and name in ("lanes", "dependencies"):
             continue  # Read by name once the rest is known.
-        elif name == "breaker" and value is False:
+        elif (name == "breaker" and value is False) or (name == "small" and value is None):
             values[name] = None
         elif (section := _section_of(kind, name)) is not None:
             values[name] = _section(section, value, f"{path}{name}", faults)

@@ -36,6 +36,16 @@ class LaneAdmission:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Small:
+    """Which jobs of a lane are small, and what is kept free for them."""
+
+    under: float = _setting(10.0, "positive")
+    """A job is small whose task says so (`cost=`), or whose runs took on average, less than this; one of which nothing is known is long."""
+    share: float = _setting(0.25, "share", unit="")
+    """Part of the lane's live slots, rounded up, on which no long job is sent; one long job may always run."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """A priority class: its own queue, worker pool and age objective."""
 
@@ -54,6 +64,8 @@ class Lane:
     """Jobs a second that the services behind the lane take; more workers would only wait. 0: no
     bound."""
     admission: LaneAdmission = dataclasses.field(default_factory=LaneAdmission)
+    small: Small | None = None
+    """`None`: nothing is kept for small jobs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

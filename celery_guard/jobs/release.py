@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -36,6 +36,8 @@ _RELEASE = (
     "SELECT * FROM celery_guard_release_1(%(lane)s, %(owner)s, %(term)s::integer, "
     "%(batch)s::integer, %(window)s::integer, %(alone)s, %(expired)s)"
 )
+Pick = Callable[..., tuple[list[Sending], set[Key]]]
+
 ROUNDS = 5
 """Most looks of one release that only fold, and send nothing."""
 SOME = 20
@@ -53,6 +55,7 @@ def release(
     steered: bool = False,
     placing: Placing | None = None,
     alone: bool = False,
+    among: Sequence[int] | None = None,
 ) -> list[Sending]:
     """Mark the due jobs of a lane as sent, oldest first, and return them.
 
@@ -66,17 +69,21 @@ def release(
     :param placing: gives places to the jobs of dependencies that can't start yet.
     :param alone: only if no hold touches the lane and no tenant waits in it (where
         :func:`sees_others`), so that whoever gives nothing else need not ask for them before.
+    :param among: only those, given oldest first; None: whoever is due.
     """
-    pick = _pick_alone if alone else _pick
+    pick: Pick = _pick_alone if alone else _pick
+    if among is not None:
+        pick = functools.partial(release_portably.release, among=among)
     if steered or placing is not None:
-        pick = functools.partial(release_held.release, steered=steered, placing=placing)
+        held = functools.partial(release_held.release, among=among)
+        pick = functools.partial(held, steered=steered, placing=placing)
     for turn in range(ROUNDS):
         sendings, keys = pick(using, lead, batch, window, EXPIRED, shares, nobodys)
         if keys:
             try:
                 folded = _fold(using, lead, keys, _room(using, shares, sendings))
                 sendings += folded
-                if not folded and (turn or sendings):
+                if among is None and not folded and (turn or sendings):
                     _fold_behind(using, lead, keys, shares, nobodys)
             except Exception:
                 # Marked already, and nobody else would send them before they count as lost.

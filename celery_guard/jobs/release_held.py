@@ -56,6 +56,7 @@ def release(
     *,
     steered: bool = True,
     placing: Placing | None = None,
+    among: Sequence[int] | None = None,
 ) -> tuple[list[Sending], set[Key]]:
     """See :func:`celery_guard.jobs.release_portably.release`; what may not go is not sent."""
     for _ in range(ROUNDS if placing is None else ROUNDS_PLACING):
@@ -67,7 +68,7 @@ def release(
             if not leads(using, lead).exists():
                 return [], set()
             room = _room(using, lead.lane, batch, window, shares)
-            rows = _locked(using, lead.lane, room, shares, nobodys)
+            rows = _locked(using, lead.lane, room, shares, nobodys, among)
             free = _without_held(using, lead.lane, rows, holds)
             choice = _Choice(room, dict(shares) if shares is not None else None, placing)
             choice.choose(free)
@@ -87,12 +88,19 @@ def _room(
 
 
 def _locked(
-    using: str, lane: str, room: int, shares: Mapping[str, int] | None, nobodys: Stretch
+    using: str,
+    lane: str,
+    room: int,
+    shares: Mapping[str, int] | None,
+    nobodys: Stretch,
+    among: Sequence[int] | None,
 ) -> list[Row]:
     if room == 0:
         return []
     due = sharing.due(using, lane)
-    if shares is not None:
+    if among is not None:
+        due = due.filter(pk__in=among)
+    elif shares is not None:
         each = {tenant: max(share, LOOK_EACH) for tenant, share in shares.items()}
         due = due.filter(pk__in=sharing.heads(using, lane, each, nobodys))
     skips = connections[using].features.has_select_for_update_skip_locked

@@ -33,8 +33,13 @@ def release(
     expired: str,
     shares: Mapping[str, int] | None = None,
     nobodys: Stretch = HEAD_ONLY,
+    *,
+    among: Sequence[int] | None = None,
 ) -> tuple[list[Sending], set[Key]]:
-    """The due jobs that are sent as they are, and the coalesce keys of those to be folded."""
+    """The due jobs that are sent as they are, and the coalesce keys of those to be folded.
+
+    :param among: only those, given oldest first; None: whoever is due.
+    """
     with transaction.atomic(using=using):
         if not leads(using, lead).exists():
             return [], set()
@@ -42,7 +47,10 @@ def release(
             batch = max(0, min(batch, window - sharing.held(using, lead.lane).count()))
         due = sharing.due(using, lead.lane)
         most = batch
-        if shares is not None:
+        if among is not None:
+            due = due.filter(pk__in=among)
+            most = len(among) if shares is not None else batch
+        elif shares is not None:
             due = due.filter(pk__in=sharing.heads(using, lead.lane, shares, nobodys))
             most = sum(share + sharing.SPARE for share in shares.values())
         skips = connections[using].features.has_select_for_update_skip_locked

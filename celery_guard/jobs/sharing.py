@@ -32,7 +32,7 @@ SPARE = 50
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Where in a lane's line jobs without a tenant are: ``most`` due jobs, from ``since`` on."""
+    """Where in a lane's line jobs of some kind are: ``most`` due jobs, from ``since`` on."""
 
     since: datetime | None = None
     most: int = HEAD
@@ -78,7 +78,7 @@ def _loosely(using: str, lane: str, after: str, most: int) -> list[str]:
 
 def has_nobodys(using: str, lane: str, stretch: Stretch) -> bool | None:
     """Whether a job without a tenant is due in ``stretch``; None where the line goes on behind it."""
-    found = list(_along(using, lane, stretch).values_list("tenant", flat=True)[: stretch.most])
+    found = list(along(using, lane, stretch).values_list("tenant", flat=True)[: stretch.most])
     if NOBODY in found:
         return True
     return None if len(found) == stretch.most else False
@@ -86,16 +86,25 @@ def has_nobodys(using: str, lane: str, stretch: Stretch) -> bool | None:
 
 def find_nobodys(using: str, lane: str) -> Stretch | None:
     """Where the first due jobs without a tenant are, among the lane's :data:`FAR` oldest."""
-    line = _along(using, lane, HEAD_ONLY).values("due_at", "tenant")[:FAR]
-    first = line.aggregate(first=Min("due_at", filter=Q(tenant=NOBODY)))["first"]
+    return find(using, lane, Q(tenant=NOBODY))
+
+
+def find(using: str, lane: str, wanted: Q) -> Stretch | None:
+    """Where the first due jobs that are ``wanted`` are, among the lane's :data:`FAR` oldest."""
+    line = along(using, lane, HEAD_ONLY).values("due_at", "tenant", "task", "plain")
+    first = line[:FAR].aggregate(first=Min("due_at", filter=wanted))["first"]
     if first is None:
         return None
     near = Stretch(since=first, most=HEAD_ONLY.most)
+    there = along(using, lane, near).values("due_at", "tenant", "task", "plain")[: near.most]
     # One bulk may have given thousands of jobs the same due time, in no order.
-    return near if has_nobodys(using, lane, near) else Stretch(since=first, most=FAR)
+    if there.aggregate(first=Min("due_at", filter=wanted))["first"] is None:
+        return Stretch(since=first, most=FAR)
+    return near
 
 
-def _along(using: str, lane: str, stretch: Stretch) -> QuerySet[Job]:
+def along(using: str, lane: str, stretch: Stretch) -> QuerySet[Job]:
+    """The due jobs of ``lane`` from where ``stretch`` begins, oldest first; all of them."""
     # sent_at is NULL in every row; naming it lets the planner read the index in order.
     line = due(using, lane).order_by("sent_at", "due_at")
     return line if stretch.since is None else line.filter(due_at__gte=stretch.since)
@@ -128,8 +137,19 @@ def heads(using: str, lane: str, shares: Mapping[str, int], nobodys: Stretch) ->
             theirs = due(using, lane).filter(tenant=tenant).order_by("due_at")
             found += theirs.values_list("pk", flat=True)[: share + SPARE]
     if quota := shares.get(NOBODY):
-        line = _along(using, lane, nobodys).values_list("pk", "tenant")[: nobodys.most]
+        line = along(using, lane, nobodys).values_list("pk", "tenant")[: nobodys.most]
         found += [pk for pk, tenant in line if tenant == NOBODY][: quota + SPARE]
+    return found
+
+
+def first_of(jobs: Mapping[int, str], shares: Mapping[str, int]) -> list[int]:
+    """Of ``jobs``, given oldest first with their tenants, as many as :func:`heads` would find."""
+    left = {tenant: share + SPARE for tenant, share in shares.items()}
+    found = []
+    for job, tenant in jobs.items():
+        if left.get(tenant, 0) > 0:
+            left[tenant] -= 1
+            found.append(job)
     return found
 
 
@@ -138,12 +158,12 @@ def keys_at_the_head(
 ) -> set[Key]:
     """The coalesce keys of the :data:`HEAD` oldest due jobs of ``lane``, or of each of ``tenants``."""
     if tenants is None:
-        lines = [_along(using, lane, HEAD_ONLY)]
+        lines = [along(using, lane, HEAD_ONLY)]
     else:
         lines = [
             due(using, lane).filter(tenant=tenant).order_by("due_at")
             if tenant != NOBODY
-            else _along(using, lane, nobodys)
+            else along(using, lane, nobodys)
             for tenant in tenants
         ]
     heads = (line.values_list("task", "coalesce_key")[:HEAD] for line in lines)

@@ -52,8 +52,18 @@ class Costs:
         if runs:
             self.usual = max(LEAST, sum(seconds for seconds, _ in found.values()) / runs)
 
+    def under(self, seconds: float) -> frozenset[str]:
+        """The tasks whose jobs are known to cost less."""
+        declared = {name: _declared(task) for name, task in load_app().tasks.items()}
+        said = {name: cost for name, cost in declared.items() if cost is not None}
+        known = {**self._measured, **said}
+        return frozenset(task for task, cost in known.items() if cost < seconds)
+
     def of(self, task: str) -> float:
         """The cost of a job of ``task``."""
-        guard = getattr(load_app().tasks.get(task), "guard", None)
-        declared: float | None = getattr(guard, "cost", None)
+        declared = _declared(load_app().tasks.get(task))
         return self._measured.get(task, self.usual) if declared is None else declared
+
+
+def _declared(task: object) -> float | None:
+    return getattr(getattr(task, "guard", None), "cost", None)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from celery_guard.conf import Tenants, guard_settings
 from celery_guard.enqueue.admission.limits import allowance_of
 from celery_guard.jobs import sharing
 from celery_guard.jobs.release import release, sees_others
-from celery_guard.jobs.sending import Lead, Sending
+from celery_guard.jobs.sending import Lead, Sending, unsend
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
 from celery_guard.relay.costs import Costs
 from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker, slots_of, window_of
+from celery_guard.relay.reserve import Bound, SmallOnes, bound_of
 from celery_guard.relay.shares import Claimant, share
 from celery_guard.relay.steering import is_steered
 from celery_guard.relay.virtual_time import VirtualTime
@@ -31,6 +32,30 @@ KEEP = 5.0
 """Seconds for which a tenant's own settings are kept."""
 FAR = 2.0
 """Seconds from one look far into a lane, for jobs without a tenant, to the next."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What one look gives from: ``among`` its jobs, or all; by turns where ``tenants`` wait."""
+
+    lead: Lead
+    window: int | None
+    going: Callable[..., list[Sending]]
+    tenants: Collection[str] | None = None
+    nobodys: Stretch | None = None
+    among: Mapping[int, str] | None = None
+
+    def of(self, jobs: Mapping[int, str]) -> _Look:
+        """The same for those ``jobs`` alone, each with its tenant."""
+        tenants = None if self.tenants is None else set(jobs.values())
+        going = functools.partial(self.going, among=list(jobs))
+        return dataclasses.replace(self, tenants=tenants, among=jobs, going=going)
+
+    def narrowed(self, shares: Mapping[str, int]) -> dict[str, list[int]]:
+        """What else a release by ``shares`` is told."""
+        if self.among is None:
+            return {}
+        return {"among": sharing.first_of(self.among, shares)}
 
 
 class Turns:
@@ -46,6 +71,7 @@ class Turns:
         self._costs = Costs(using)
         self._time = VirtualTime()
         self._term: int | None = None
+        self._small = SmallOnes(using)
 
     def release(self, lead: Lead, batch: int, workers: Collection[Worker]) -> list[Sending]:
         """Release at most ``batch`` jobs: by turns where tenants wait, else oldest first.
@@ -62,8 +88,9 @@ class Turns:
         self, lead: Lead, batch: int, workers: Collection[Worker], placing: Places | None
     ) -> list[Sending]:
         window = window_of(lead.lane, workers)
+        bound = bound_of(self._using, lead.lane, workers, self._costs)
         # A lane is nearly always without them: then this one statement is all there is to a look.
-        alone = placing is None and window is not None
+        alone = placing is None and window is not None and bound is None
         alone = alone and not self._others and sees_others(self._using)
         if alone and (sent := release(self._using, lead, batch, window, alone=True)):
             return sent
@@ -73,23 +100,48 @@ class Turns:
         self._others = steered or bool(tenants)
         if alone and not self._others:
             return []
-        if window is None or not tenants:
-            return going(self._using, lead, batch, window)
-        held = sharing.held_by_tenant(self._using, lead.lane)
-        nobodys = self._nobodys(lead.lane)
+        look = _Look(lead=lead, window=window, going=going)
+        if tenants:
+            look = self._shared(look, tenants, workers)
+        if bound is None:
+            return self._give(look, batch)
+        return self._give_sized(look, batch, bound)
+
+    def _shared(self, look: _Look, tenants: list[str], workers: Collection[Worker]) -> _Look:
+        lane = look.lead.lane
+        nobodys = self._nobodys(lane)
         if nobodys is not None:
             tenants.append(sharing.NOBODY)
-        slots = slots_of(guard_settings().lane(lead.lane).queue, workers)
-        if len(tenants) > 1 and slots is not None:
+        slots, window = slots_of(guard_settings().lane(lane).queue, workers), look.window
+        if len(tenants) > 1 and slots is not None and window is not None:
             window = min(window, slots + max(2, slots // 2))
-        room = min(batch, window - sum(held.values()))
-        claimants = self._claimants(lead, tenants, held)
+        return dataclasses.replace(look, window=window, tenants=tenants, nobodys=nobodys)
+
+    def _give(self, look: _Look, batch: int) -> list[Sending]:
+        if look.window is None or look.tenants is None:
+            return look.going(self._using, look.lead, batch, look.window)
+        held = sharing.held_by_tenant(self._using, look.lead.lane)
+        room = min(batch, look.window - sum(held.values()))
+        claimants = self._claimants(look.lead, look.tenants, held)
         shares = share(room, claimants)
         self._time.give(shares, claimants)
-        nobodys = nobodys or HEAD_ONLY
-        sent = going(self._using, lead, batch, window, shares=shares, nobodys=nobodys)
+        nobodys = look.nobodys or HEAD_ONLY
+        given = {"shares": shares, "nobodys": nobodys, **look.narrowed(shares)}
+        sent = look.going(self._using, look.lead, batch, look.window, **given)
         self._charge(sent)
         return sent
+
+    def _give_sized(self, look: _Look, batch: int, bound: Bound) -> list[Sending]:
+        # So many of any size can't be too many long ones; the rest is for the small ones alone.
+        sent = self._give(look, min(batch, bound.longs)) if bound.longs else []
+        try:
+            left = batch - len(sent)
+            due = self._small.due(look.lead.lane, bound.tasks) if left else {}
+            return sent + (self._give(look.of(due), left) if due else [])
+        except Exception:
+            # Marked already, and nobody else would send them before they count as lost.
+            unsend(self._using, sent)
+            raise
 
     def _nobodys(self, lane: str) -> Stretch | None:
         near = sharing.has_nobodys(self._using, lane, HEAD_ONLY)

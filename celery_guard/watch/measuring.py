@@ -14,7 +14,9 @@ from typing import Any
 from django.db.models import Count, Max, Min, Q, QuerySet
 
 from celery_guard.jobs.models import Job
+from celery_guard.jobs.small import of_tasks
 from celery_guard.jobs.states import State
+from celery_guard.relay.reserve import Bound
 
 COUNT_MOST = 100_000
 ROWS_MOST = 10_000
@@ -42,10 +44,13 @@ class Measured:
         return self.ready + self.running + self.retrying
 
 
-def measure(using: str, lane: str, window: int | None, now: datetime) -> Measured:
+def measure(
+    using: str, lane: str, window: int | None, now: datetime, bound: Bound | None = None
+) -> Measured:
     """Count ``lane`` as of ``now``, the database's time.
 
     :param window: most unfinished jobs the broker may hold, None for no bound.
+    :param bound: how many long jobs may go besides small ones; None: any number.
     """
     # ``now`` is a parameter: a volatile clock can't bound an index range.
     jobs = Job.objects.using(using).filter(lane=lane)
@@ -56,7 +61,8 @@ def measure(using: str, lane: str, window: int | None, now: datetime) -> Measure
     retrying += flight["reconciling"]
     started = flight["running"] + flight["reconciling"] + flight["sent"]
     room = due["count"] if window is None else max(0, window - started)
-    pending = min(due["count"], room)
+    free, first = (due["count"], due["first"]) if bound is None else _free(jobs, now, due, bound)
+    pending = min(free, room)
     return Measured(
         ready=due["count"] + held + flight["sent"],
         held=held,
@@ -67,7 +73,7 @@ def measure(using: str, lane: str, window: int | None, now: datetime) -> Measure
         capped=due["count"] >= COUNT_MOST or max(started, held + scheduled + retrying) >= ROWS_MOST,
         oldest_due_at=_earliest(due["oldest"], later["oldest"], flight["oldest"]),
         pending=pending,
-        stuck_since=_stuck_since(jobs, due["first"]) if pending else None,
+        stuck_since=_stuck_since(jobs, first) if pending else None,
     )
 
 
@@ -78,6 +84,19 @@ def _due(jobs: QuerySet[Job], now: datetime) -> dict[str, Any]:
         oldest=Min("first_due_at", filter=Q(starts=0)), first=Min("due_at")
     )
     return {**head, "count": line.values("due_at")[:COUNT_MOST].count()}
+
+
+def _free(
+    jobs: QuerySet[Job], now: datetime, due: dict[str, Any], bound: Bound
+) -> tuple[int, datetime | None]:
+    # Long jobs past their bound are left in the line on purpose.
+    line = jobs.filter(sent_at=None, due_at__lte=now).order_by("sent_at", "due_at")
+    mine = of_tasks(bound.tasks)
+    small = line[:ROWS_MOST].aggregate(
+        count=Count("pk", filter=mine), first=Min("due_at", filter=mine)
+    )
+    longs = min(due["count"] - small["count"], bound.longs)
+    return small["count"] + longs, due["first"] if longs else small["first"]
 
 
 def _later(jobs: QuerySet[Job], now: datetime) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from django.db import OperationalError, connections
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
 from celery_guard.jobs.clock import database_time
+from celery_guard.relay.costs import Costs
 from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
 from celery_guard.relay.presence import Worker, live_workers, slots_of, window_of
+from celery_guard.relay.reserve import bound_of
 from celery_guard.watch import brokers, counters, database
 from celery_guard.watch.advising import add_advice, busy_slots, learn_service
 from celery_guard.watch.bounded import bounded, timed_out
@@ -35,6 +37,7 @@ FED_BY = count_completion
 TIME_MOST = 2.0
 """Longest that one query may take, in seconds."""
 
+_costs: dict[str, Costs] = {}
 _MEASURED = [f.name for f in LaneSnapshot._meta.concrete_fields if not f.primary_key]
 
 
@@ -48,6 +51,7 @@ class Round:
     completions: dict[str, int]
     dead_letters: dict[str, int] | None
     before: dict[str, LaneSnapshot]
+    costs: Costs
 
 
 @duty("snapshot", every=lambda: guard_settings().snapshot.every)
@@ -60,6 +64,7 @@ def take_snapshot(using: str) -> None:
         completions=counters.totals(using, counters.COMPLETIONS),
         dead_letters=dead_letters(using),
         before=LaneSnapshot.objects.using(using).in_bulk(),
+        costs=_costs.setdefault(using, Costs(using)),
     )
     lanes = _lanes(using)
     measured = {lane: _measure(this, lane) for lane in lanes}
@@ -84,7 +89,8 @@ def _lanes(using: str) -> list[str]:
 def _measure(this: Round, lane: str) -> Measured | None:
     try:
         with bounded(this.using, TIME_MOST):
-            return measure(this.using, lane, window_of(lane, this.workers), this.now)
+            bound = bound_of(this.using, lane, this.workers, this.costs)
+            return measure(this.using, lane, window_of(lane, this.workers), this.now, bound)
     except OperationalError as error:
         if not timed_out(error):
             raise

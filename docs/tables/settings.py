@@ -19,6 +19,7 @@ _PREFIXES = {
     "general": "",
     "lane": "lanes.<name>.",
     "lane admission": "lanes.<name>.admission.",
+    "lane small": "lanes.<name>.small.",
     "dependency": "dependencies.<name>.",
     "breaker": "dependencies.<name>.breaker.",
 }
@@ -31,6 +32,7 @@ def sections() -> dict[str, type]:
     nested = {n: type(value) for n, value in values.items() if dataclasses.is_dataclass(value)}
     named = {"lane": conf.Lane, "lane admission": conf.LaneAdmission}
     named |= {"dependency": conf.Dependency, "breaker": conf.Breaker}
+    named |= {"lane small": conf.Small}
     named |= {"rollout.fallback": conf.Fallback}
     return {"general": conf.Settings, **nested, **named}
 
@@ -44,7 +46,7 @@ def _fields(section: str) -> Iterator[tuple[str, dataclasses.Field[Any]]]:
     prefix = _PREFIXES.get(section, f"{section}.")
     left_out = {
         "general": {"lanes", "dependencies", *sections()},
-        "lane": {"name", "admission"},
+        "lane": {"name", "admission", "small"},
         "dependency": {"name", "breaker"},
         "rollout": {"fallback"},
     }.get(section, set())

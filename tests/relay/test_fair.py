@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import uuid
 from collections import Counter
 from typing import Any
@@ -17,14 +16,14 @@ from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.events import Event
 from celery_guard.jobs import sharing
 from celery_guard.jobs.clock import DatabaseNow
-from celery_guard.models import Job, LaneLead, Series
+from celery_guard.models import Job, LaneLead
 from celery_guard.relay import fair
 from celery_guard.relay.fair import Turns
 from celery_guard.relay.placing import Places
 from celery_guard.relay.presence import Worker
 from tests.factories import make_job
 from tests.jobs.requests import ask, held_elsewhere
-from tests.relay.ledger import lead, queue_of
+from tests.relay.ledger import lead, measured, queue_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mariadb]
 
@@ -130,12 +129,6 @@ def declared() -> None:
     """Says what it costs."""
 
 
-def _measure(task: str, seconds: int, runs: int) -> None:
-    labels = json.dumps(["high", task])
-    for name, value in (("30", runs), ("sum", seconds * 1_000_000)):
-        Series.objects.create(name=f"job_duration_seconds:{name}", labels=labels, value=value)
-
-
 def _after(looks: int, **tasks: str) -> Counter[str]:
     # Everything that was sent has ended at the next look.
     turns, sent = Turns("default", Places("default")), Counter[str]()
@@ -152,9 +145,9 @@ def _after(looks: int, **tasks: str) -> Counter[str]:
 def test_a_job_is_charged_what_it_costs(form: str):
     """Five seconds against one, measured in good runs or said by the task: one for five."""
     slow = "shop.slow" if form == "measured" else declared.name
-    _measure("shop.noop", seconds=100, runs=100)
+    measured("shop.noop", seconds=100, runs=100)
     if form == "measured":
-        _measure(slow, seconds=500, runs=100)
+        measured(slow, seconds=500, runs=100)
     sent = _after(10, a=slow, b="shop.noop")
     assert sent["a"] + sent["b"] == 60
     # At first nobody knows what a tenant brings: three of each.

@@ -12,6 +12,7 @@ from django.utils import timezone
 from celery_guard.jobs.clock import database_time
 from celery_guard.jobs.states import State
 from celery_guard.models import Job
+from celery_guard.relay.reserve import Bound
 from celery_guard.watch import measuring
 from celery_guard.watch.measuring import Measured, measure
 from tests.factories import make_job
@@ -91,6 +92,20 @@ def test_what_the_window_holds_back_is_not_pending() -> None:
     assert (full.pending, full.stuck_since) == (0, None)
     assert measured(window=3).pending == 1
     assert measured(window=None).pending == 3
+
+
+def test_long_jobs_past_their_bound_are_not_pending() -> None:
+    """They are left in the line for small ones; the relay is not stuck for that."""
+    for _ in range(3):
+        aged("high", seconds=300)
+    now = database_time("default")
+    full, some = Bound(longs=0, tasks=frozenset({"mail"})), Bound(longs=2, tasks=frozenset())
+    held_back = measure("default", "high", None, now, full)
+    assert (held_back.pending, held_back.stuck_since) == (0, None)
+    assert measure("default", "high", None, now, some).pending == 2
+    small = aged("high", seconds=60, task="mail")
+    found = measure("default", "high", None, now, full)
+    assert (found.pending, found.stuck_since) == (1, small.due_at)
 
 
 def test_a_relay_that_sends_is_not_stuck() -> None:

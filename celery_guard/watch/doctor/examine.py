@@ -18,6 +18,7 @@ from celery_guard.watch.doctor.lanes import (
     look_at_leftovers,
     look_at_limits,
     look_at_releases,
+    look_at_reserves,
     look_at_switches,
 )
 from celery_guard.watch.doctor.settings import look_at_settings
@@ -45,6 +46,7 @@ def examine(
     for alias in [] if broken else asked:
         yield from look_at_database(alias)
         yield from look_at_lanes(alias, app)
+        yield from look_at_reserves(alias)
         yield from look_at_releases(alias)
         yield from look_at_duties(alias)
         yield from look_at_leftovers(alias)

@@ -14,9 +14,11 @@ from celery_guard.jobs.clock import DatabaseNow, database_time, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import Reason
 from celery_guard.relay.broker_app import path_of
+from celery_guard.relay.costs import Costs
 from celery_guard.relay.duties import registered
 from celery_guard.relay.models import Duty, LaneLead
 from celery_guard.relay.presence import live_workers, slots_of
+from celery_guard.relay.reserve import most_long
 from celery_guard.settle.models import Effect
 from celery_guard.settle.states import EffectState
 from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
@@ -64,6 +66,27 @@ def look_at_lanes(using: str, app: Celery) -> Iterator[Finding]:
             yield fault(what, "no relay leads it: nothing is sent", "python manage.py guard_relay")
         if slots and lane.name in led:
             yield ok(what, f"led by a relay, served by {slots} slots")
+
+
+def look_at_reserves(using: str) -> Iterator[Finding]:
+    """What a lane keeps for small jobs helps only where there are such, and more slots than one."""
+    workers, costs = live_workers(using), Costs(using)
+    for lane in guard_settings().lanes.values():
+        if lane.small is None:
+            continue
+        costs.refresh()
+        what, slots = f"small jobs of {lane.name}", slots_of(lane.queue, workers) or 0
+        most = most_long(lane.small, slots)
+        if not (tasks := costs.under(lane.small.under)):
+            says = (
+                f"no task is known to take less than {spoken(lane.small.under)}: all jobs are long"
+            )
+            yield warning(what, says, "Write cost= (seconds) at those that do.")
+        elif slots and most >= slots:
+            says = f"long jobs may take all of its slots ({slots})"
+            yield warning(what, says, "Start more workers for the lane.")
+        elif slots:
+            yield ok(what, f"{len(tasks)} tasks are small; long jobs take {most} of {slots} slots")
 
 
 def look_at_releases(using: str) -> Iterator[Finding]:

@@ -31,12 +31,13 @@ from celery_guard.watch.doctor.lanes import (
     look_at_lanes,
     look_at_leftovers,
     look_at_releases,
+    look_at_reserves,
 )
 from servers.processes import free_port
 from tests.factories import make_job
 from tests.kit.brokers import Own, on_broker
 from tests.kit.site import app
-from tests.relay.ledger import queue_of
+from tests.relay.ledger import measured, queue_of
 from tests.watch.rows import aged, ended
 
 pytestmark = [pytest.mark.django_db, pytest.mark.mariadb]
@@ -106,6 +107,19 @@ def test_a_silent_worker_does_not_count() -> None:
     serve("high", "medium", "low")
     WorkerPresence.objects.update(seen_at=timezone.now() - timedelta(hours=1))
     assert len(bad(look_at_lanes("default", app))) == 3
+
+
+def test_what_is_kept_for_small_jobs_must_be_of_use(settings: Any) -> None:
+    """Without a task that is known to be small, or with one slot, nothing is kept for anybody."""
+    settings.CELERY_GUARD = {**settings.CELERY_GUARD, "lanes": {"high": {"small": {"under": 0.5}}}}
+    serve("high", slots=1)
+    assert "no task is known" in only(look_at_reserves("default")).says
+    measured("shop.mail", seconds=1, runs=4)
+    assert "all of its slots (1)" in only(look_at_reserves("default")).says
+    serve("high", slots=3)
+    assert [f.says for f in look_at_reserves("default")] == [
+        "1 tasks are small; long jobs take 3 of 4 slots"
+    ]
 
 
 def test_workers_of_another_release_are_told() -> None:
