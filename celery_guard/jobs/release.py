@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -55,7 +55,7 @@ def release(
     steered: bool = False,
     placing: Placing | None = None,
     alone: bool = False,
-    among: Sequence[int] | None = None,
+    among: Mapping[int, str] | None = None,
 ) -> list[Sending]:
     """Mark the due jobs of a lane as sent, oldest first, and return them.
 
@@ -69,7 +69,7 @@ def release(
     :param placing: gives places to the jobs of dependencies that can't start yet.
     :param alone: only if no hold touches the lane and no tenant waits in it (where
         :func:`sees_others`), so that whoever gives nothing else need not ask for them before.
-    :param among: only those, given oldest first; None: whoever is due.
+    :param among: only those, given oldest first with their tenants; None: whoever is due.
     """
     pick: Pick = _pick_alone if alone else _pick
     if among is not None:

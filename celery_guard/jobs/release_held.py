@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from django.db import connections, transaction
 
-from celery_guard.jobs import pausing, sharing
+from celery_guard.jobs import heads, pausing, sharing
 from celery_guard.jobs.following import Key
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.pausing import Switched
@@ -32,6 +32,9 @@ ROUNDS = 20
 """Most rounds of one release that only put jobs aside under a hold."""
 ROUNDS_PLACING = 5
 """The same where each gets a place of its own: the other lanes wait meanwhile."""
+
+
+_COLUMNS = ("pk", "task", "tenant", "coalesce_key", "dependency", "reason")
 
 
 class Row(NamedTuple):
@@ -56,7 +59,7 @@ def release(
     *,
     steered: bool = True,
     placing: Placing | None = None,
-    among: Sequence[int] | None = None,
+    among: Mapping[int, str] | None = None,
 ) -> tuple[list[Sending], set[Key]]:
     """See :func:`celery_guard.jobs.release_portably.release`; what may not go is not sent."""
     for _ in range(ROUNDS if placing is None else ROUNDS_PLACING):
@@ -83,8 +86,7 @@ def _room(
 ) -> int:
     if shares is not None or window is None:
         return batch
-    held = Job.objects.using(using).filter(lane=lane, sent_at__isnull=False).count()
-    return max(0, min(batch, window - held))
+    return max(0, min(batch, window - sharing.held(using, lane).count()))
 
 
 def _locked(
@@ -93,21 +95,20 @@ def _locked(
     room: int,
     shares: Mapping[str, int] | None,
     nobodys: Stretch,
-    among: Sequence[int] | None,
+    among: Mapping[int, str] | None,
 ) -> list[Row]:
     if room == 0:
         return []
+    if shares is not None:
+        each = {tenant: max(share, LOOK_EACH) for tenant, share in shares.items()}
+        shared = heads.locked(using, lane, each, nobodys, *_COLUMNS, among=among)
+        return [Row(*row) for row in shared]
     due = sharing.due(using, lane)
     if among is not None:
-        due = due.filter(pk__in=among)
-    elif shares is not None:
-        each = {tenant: max(share, LOOK_EACH) for tenant, share in shares.items()}
-        due = due.filter(pk__in=sharing.heads(using, lane, each, nobodys))
+        due = due.filter(pk__in=list(among))
     skips = connections[using].features.has_select_for_update_skip_locked
     rows = due.order_by("sent_at", "due_at").select_for_update(skip_locked=skips)
-    most = max(LOOK, room) if shares is None else None
-    columns = rows.values_list("pk", "task", "tenant", "coalesce_key", "dependency", "reason")
-    return [Row(*row) for row in columns[:most]]
+    return [Row(*row) for row in rows.values_list(*_COLUMNS)[: max(LOOK, room)]]
 
 
 def _without_held(

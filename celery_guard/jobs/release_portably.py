@@ -5,7 +5,7 @@ MariaDB skips locked rows; SQLite has one writer at a time and nothing to skip.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet, Value
 
-from celery_guard.jobs import sharing
+from celery_guard.jobs import heads, sharing
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.following import Key
 from celery_guard.jobs.models import Job
@@ -22,7 +22,7 @@ from celery_guard.jobs.sending import Lead, Sending
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
 from celery_guard.jobs.states import Reason, State
 
-_Row = tuple[int, str, str, str | None]
+_COLUMNS = ("pk", "task", "coalesce_key")
 
 
 def release(
@@ -34,44 +34,37 @@ def release(
     shares: Mapping[str, int] | None = None,
     nobodys: Stretch = HEAD_ONLY,
     *,
-    among: Sequence[int] | None = None,
+    among: Mapping[int, str] | None = None,
 ) -> tuple[list[Sending], set[Key]]:
     """The due jobs that are sent as they are, and the coalesce keys of those to be folded.
 
-    :param among: only those, given oldest first; None: whoever is due.
+    :param among: only those, given oldest first with their tenants; None: whoever is due.
     """
     with transaction.atomic(using=using):
         if not leads(using, lead).exists():
             return [], set()
-        if window is not None and shares is None:
-            batch = max(0, min(batch, window - sharing.held(using, lead.lane).count()))
-        due = sharing.due(using, lead.lane)
-        most = batch
-        if among is not None:
-            due = due.filter(pk__in=among)
-            most = len(among) if shares is not None else batch
-        elif shares is not None:
-            due = due.filter(pk__in=sharing.heads(using, lead.lane, shares, nobodys))
-            most = sum(share + sharing.SPARE for share in shares.values())
-        skips = connections[using].features.has_select_for_update_skip_locked
-        locked = due.order_by("due_at").select_for_update(skip_locked=skips)
-        rows = list(locked.values_list("pk", "tenant", "task", "coalesce_key")[:most])
+        rows: Sequence[tuple[Any, ...]]
         if shares is not None:
-            rows = _within(shares, rows)
-        alone = [pk for pk, _, _, key in rows if key is None]
+            rows = heads.locked(using, lead.lane, shares, nobodys, *_COLUMNS, among=among)
+        else:
+            rows = _oldest(using, lead.lane, batch, window, among)
+        alone = [pk for pk, _, key in rows if key is None]
         return mark(using, alone, expired), {
-            (task, key) for _, _, task, key in rows if key is not None
+            (task, key) for _, task, key in rows if key is not None
         }
 
 
-def _within(shares: Mapping[str, int], rows: Sequence[_Row]) -> list[_Row]:
-    # After the lock: what others hold uses up nobody's share.
-    left, mine = dict(shares), []
-    for row in rows:
-        if left.get(row[1], 0) > 0:
-            left[row[1]] -= 1
-            mine.append(row)
-    return mine
+def _oldest(
+    using: str, lane: str, batch: int, window: int | None, among: Collection[int] | None
+) -> list[tuple[Any, ...]]:
+    if window is not None:
+        batch = max(0, min(batch, window - sharing.held(using, lane).count()))
+    due = sharing.due(using, lane)
+    if among is not None:
+        due = due.filter(pk__in=list(among))
+    skips = connections[using].features.has_select_for_update_skip_locked
+    rows = due.order_by("due_at").select_for_update(skip_locked=skips)
+    return list(rows.values_list(*_COLUMNS)[:batch])
 
 
 def resend(

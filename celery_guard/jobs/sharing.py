@@ -36,6 +36,8 @@ class Stretch:
 
     since: datetime | None = None
     most: int = HEAD
+    spare: int = SPARE
+    """How many more than are wanted PostgreSQL's statement looks at."""
 
 
 HEAD_ONLY = Stretch()
@@ -129,30 +131,6 @@ def due(using: str, lane: str) -> QuerySet[Job]:
     return Job.objects.using(using).filter(lane=lane, sent_at=None, due_at__lte=DatabaseNow())
 
 
-def heads(using: str, lane: str, shares: Mapping[str, int], nobodys: Stretch) -> list[int]:
-    """The oldest due jobs of each tenant, as many as its share and :data:`SPARE`; not locked."""
-    found: list[int] = []
-    for tenant, share in shares.items():
-        if tenant != NOBODY:
-            theirs = due(using, lane).filter(tenant=tenant).order_by("due_at")
-            found += theirs.values_list("pk", flat=True)[: share + SPARE]
-    if quota := shares.get(NOBODY):
-        line = along(using, lane, nobodys).values_list("pk", "tenant")[: nobodys.most]
-        found += [pk for pk, tenant in line if tenant == NOBODY][: quota + SPARE]
-    return found
-
-
-def first_of(jobs: Mapping[int, str], shares: Mapping[str, int]) -> list[int]:
-    """Of ``jobs``, given oldest first with their tenants, as many as :func:`heads` would find."""
-    left = {tenant: share + SPARE for tenant, share in shares.items()}
-    found = []
-    for job, tenant in jobs.items():
-        if left.get(tenant, 0) > 0:
-            left[tenant] -= 1
-            found.append(job)
-    return found
-
-
 def keys_at_the_head(
     using: str, lane: str, tenants: Iterable[str] | None, nobodys: Stretch
 ) -> set[Key]:
@@ -178,6 +156,6 @@ def as_arrays(shares: Mapping[str, int], nobodys: Stretch) -> dict[str, Any]:
         "shares": list(named.values()),
         "nobody": shares.get(NOBODY, 0),
         "since": nobodys.since or "-infinity",
-        "head": nobodys.most,
-        "spare": SPARE,
+        "head": max(nobodys.most, nobodys.spare),
+        "spare": nobodys.spare,
     }

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from celery_guard.conf import Tenants, guard_settings
 from celery_guard.enqueue.admission.limits import allowance_of
 from celery_guard.jobs import sharing
+from celery_guard.jobs.heads import WIDER
 from celery_guard.jobs.release import release, sees_others
 from celery_guard.jobs.sending import Lead, Sending, unsend
 from celery_guard.jobs.sharing import HEAD_ONLY, Stretch
@@ -36,26 +37,19 @@ FAR = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What one look gives from: ``among`` its jobs, or all; by turns where ``tenants`` wait."""
+    """How one look gives; by turns where ``tenants`` wait."""
 
     lead: Lead
     window: int | None
     going: Callable[..., list[Sending]]
     tenants: Collection[str] | None = None
     nobodys: Stretch | None = None
-    among: Mapping[int, str] | None = None
 
     def of(self, jobs: Mapping[int, str]) -> _Look:
         """The same for those ``jobs`` alone, each with its tenant."""
         tenants = None if self.tenants is None else set(jobs.values())
-        going = functools.partial(self.going, among=list(jobs))
-        return dataclasses.replace(self, tenants=tenants, among=jobs, going=going)
-
-    def narrowed(self, shares: Mapping[str, int]) -> dict[str, list[int]]:
-        """What else a release by ``shares`` is told."""
-        if self.among is None:
-            return {}
-        return {"among": sharing.first_of(self.among, shares)}
+        going = functools.partial(self.going, among=jobs)
+        return dataclasses.replace(self, tenants=tenants, going=going)
 
 
 class Turns:
@@ -72,6 +66,7 @@ class Turns:
         self._time = VirtualTime()
         self._term: int | None = None
         self._small = SmallOnes(using)
+        self._spare = sharing.SPARE
 
     def release(self, lead: Lead, batch: int, workers: Collection[Worker]) -> list[Sending]:
         """Release at most ``batch`` jobs: by turns where tenants wait, else oldest first.
@@ -125,10 +120,13 @@ class Turns:
         claimants = self._claimants(look.lead, look.tenants, held)
         shares = share(room, claimants)
         self._time.give(shares, claimants)
-        nobodys = look.nobodys or HEAD_ONLY
-        given = {"shares": shares, "nobodys": nobodys, **look.narrowed(shares)}
+        nobodys = dataclasses.replace(look.nobodys or HEAD_ONLY, spare=self._spare)
+        given = {"shares": shares, "nobodys": nobodys}
         sent = look.going(self._using, look.lead, batch, look.window, **given)
         self._charge(sent)
+        # None of them went, perhaps because others hold the oldest: the next look goes further.
+        missed = shares.get(sharing.NOBODY) and all(sending.tenant for sending in sent)
+        self._spare = min(sharing.FAR, WIDER * self._spare) if missed else sharing.SPARE
         return sent
 
     def _give_sized(self, look: _Look, batch: int, bound: Bound) -> list[Sending]:

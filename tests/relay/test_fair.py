@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from celery_guard import UNKEYED, events, guarded_task
 from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.events import Event
-from celery_guard.jobs import sharing
+from celery_guard.jobs import heads, release_held, sharing
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.models import Job, LaneLead
 from celery_guard.relay import fair
@@ -328,8 +328,12 @@ def test_a_place_is_not_kept_for_jobs_that_are_gone(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.bar
 @pytest.mark.parametrize("tenant", ["", "a"])
-def test_jobs_that_wait_for_an_outcome_fill_nothing(settings: Any, tenant: str):
+@pytest.mark.parametrize("steered", [True, False])
+def test_jobs_that_wait_for_an_outcome_fill_nothing(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, tenant: str, *, steered: bool
+):
     """Neither the window nor a tenant's bound: a person may be long in coming."""
+    monkeypatch.setattr(fair, "is_steered", lambda *_: steered)
     settings.CELERY_GUARD = {**settings.CELERY_GUARD, "tenants": {"in_flight": 1}}
     wait(tenant, 16)
     Job.objects.update(
@@ -354,6 +358,35 @@ def test_rows_that_others_have_locked_use_up_no_share(tenant: str):
 
     with held_elsewhere(hold, commit=False):
         assert send() == {tenant: 2, "b": 3}
+
+
+@pytest.mark.bar
+@pytest.mark.parametrize("tenant", ["", "a"])
+@pytest.mark.parametrize("steered", [True, False])
+def test_many_locked_rows_hide_nothing_behind_them(
+    monkeypatch: pytest.MonkeyPatch, tenant: str, *, steered: bool
+):
+    """Far more than a look passes over by itself: those behind them go, at once or within three looks."""
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time: nothing is passed over")
+    for module in (sharing, heads):
+        monkeypatch.setattr(module, "SPARE", 3)
+    monkeypatch.setattr(release_held, "LOOK_EACH", 3)
+    monkeypatch.setattr(fair, "is_steered", lambda *_: steered)
+    wait(tenant, 36, due_in=-60)
+    wait("b", 20)
+    oldest = list(Job.objects.filter(tenant=tenant).order_by("due_at").values_list("pk", flat=True))
+
+    def hold() -> None:
+        list(Job.objects.select_for_update().filter(pk__in=oldest[:30]))
+
+    turns, sent = Turns("default", Places("default")), Counter[str]()
+    with held_elsewhere(hold, commit=False):
+        for _ in range(3):
+            sent += send(turns)
+            end(sent["b"], of="b")
+        assert sent[tenant] >= 2
+    assert send(turns)[tenant] > 0, "and once they are free, they are next"
 
 
 def test_tenants_that_wait_elsewhere_cost_no_look_up():
