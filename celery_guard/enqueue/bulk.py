@@ -12,7 +12,6 @@ from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.call import Call, Enqueued
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.draft import Draft, Item
-from celery_guard.enqueue.handle import JobHandle
 from celery_guard.enqueue.request import (
     check_database,
     known_job,
@@ -58,10 +57,9 @@ class Batch:
         """:meth:`add`, where the task's database is known to be in a transaction."""
         self._pending.append(Item(task, captured, call, new_job(task, captured, call)))
 
-    def put_draft(self, draft: Draft) -> JobHandle:
-        """:meth:`put` for a call that is known so far by its draft only; its handle."""
+    def put_draft(self, draft: Draft) -> None:
+        """:meth:`put` for a call that is known so far by its draft only."""
         self._pending.append(draft)
-        return draft.made_handle()
 
     def write(self) -> None:
         """Write all jobs or none, and answer their handles.

@@ -25,9 +25,11 @@ from kombu.utils import json
 from celery_guard.enqueue.bulk import batch
 from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.faithful import check_faithful
+from celery_guard.enqueue.grouping import apply_together
 from celery_guard.enqueue.install import installed, quiet, quietly
 from celery_guard.enqueue.publish import check_steps, guarded_task_called, will_be_kept
 from celery_guard.enqueue.request import identity_of
+from celery_guard.enqueue.template import untouched
 from celery_guard.enqueue.tenants import acting_for
 from celery_guard.errors import NotSerializable
 
@@ -86,13 +88,17 @@ def _ours(canvas: Any) -> bool:
 
 
 def _bulk(original: Callable[..., Any]) -> Callable[..., Any]:
+    celerys = untouched(original, "celery.canvas")
+
     @functools.wraps(original)
     def apply(self: Any, *args: Any, **options: Any) -> Any:
         if not _ours(self):
             return original(self, *args, **options)
         quiet(self.app.backend)
         with quietly(), batch():
-            return original(self, *args, **options)
+            plain = celerys and type(self) is group and not options and not any(args)
+            result = apply_together(self) if plain else None
+            return original(self, *args, **options) if result is None else result
 
     return apply
 

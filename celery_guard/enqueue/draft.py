@@ -157,13 +157,13 @@ class Common:
         return Draft(self, args, kwargs, task_id, key, tenant, place, record)
 
 
-def common_of(
-    task: Guarded, app: Celery, template: Template, place: Mapping[str, Any]
-) -> Common | None:
-    """What plain calls have in common that are made here and now."""
+def common_of(task: Guarded, app: Celery, template: Template, place: Mapping[str, Any]) -> Common:
+    """What plain calls have in common that are made here and now.
+
+    ``template`` has a model, which has no times: they belong to single calls.
+    """
     model = template.model
-    if model is None or model.eta is not None or model.expires is not None:
-        return None
+    assert model is not None, "a template without a model is no template of calls"
     shared = {
         "task": task.name,
         "lane": lane_of(model),

@@ -7,7 +7,8 @@ goes the way that a call of its own goes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from celery import Celery, Signature
@@ -47,30 +48,39 @@ class Ways:
 
     ``together`` says that nothing of the site's runs between one and the next, as it does where they
     are made one after another: it could open a transaction, or take so long that a switch turns.
+    ``place`` are the options that a group gives its members.
     """
 
-    def __init__(self, opened: Batch, *, together: bool) -> None:
+    def __init__(
+        self, opened: Batch, *, together: bool, place: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._batch = opened
         self._together = together
-        self._ways: dict[int, _Way | None] = {}
+        self._place = place
+        self._ways: dict[int, Way | None] = {}
 
     def enqueue(self, signature: Any) -> Any:
         """What ``signature.apply_async`` does."""
-        # Composite signatures are of classes of their own.
-        if type(signature) is not Signature or signature.options:
-            return signature.apply_async()
-        try:
-            task: Any = signature.type
-        except KeyError:
-            return signature.apply_async()
-        if (number := id(task)) not in self._ways:
-            self._ways[number] = self._way(task)
-        way = self._ways[number]
-        if way is None or not (self._together or way.is_open()):
+        way = self.of(signature)
+        if way is None:
             return signature.apply_async()
         return way.enqueue(signature["args"], signature["kwargs"])
 
-    def _way(self, task: Any) -> _Way | None:
+    def of(self, signature: Any) -> Way | None:
+        """The way that is open for ``signature``; None if it has to go its own."""
+        # Composite signatures are of classes of their own.
+        if type(signature) is not Signature or signature.options:
+            return None
+        try:
+            task: Any = signature.type
+        except KeyError:
+            return None
+        if (number := id(task)) not in self._ways:
+            self._ways[number] = self._way(task)
+        way = self._ways[number]
+        return way if way is None or self._together or way.is_open() else None
+
+    def _way(self, task: Any) -> Way | None:
         template = _template(task)
         if template is None:
             return None
@@ -80,9 +90,9 @@ class Ways:
         inside = in_user_transaction(using)
         if not inside:
             check_database(using, guarded.name)
-        common = common_of(guarded, app, template, {})
+        common = common_of(guarded, app, template, self._place)
         ask = not inside and not self._together
-        way = _Way(guarded, app, template, self._batch, common, _endless_ids(), ask)
+        way = Way(guarded, app, template, self._batch, common, _endless_ids(), ask)
         return way if way.is_open() else None
 
 
@@ -108,14 +118,14 @@ def _endless_ids() -> Iterator[str]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Way:
+class Way:
     """How plain calls of ``task`` go into the batch that is open."""
 
     task: Guarded
     app: Celery
     template: Template
     batch: Batch
-    common: Common | None
+    common: Common
     ids: Iterator[str]
     ask_each_call: bool
 
@@ -132,11 +142,24 @@ class _Way:
         task, args, kwargs = self.task, args or (), kwargs or {}
         if self.ask_each_call:
             check_database(task.guard.alias, task.name)
-        draft = self.common and self.common.draft(next(self.ids), args, kwargs)
-        if draft:
-            return self.batch.put_draft(draft)
+        if (draft := self.common.draft(next(self.ids), args, kwargs)) is not None:
+            self.batch.put_draft(draft)
+            return draft.made_handle()
         check_faithful(task.name, args, kwargs)
         captured = self.template.fill(self.app, args, kwargs)
         call = Call()
         self.batch.put(task, captured, call)
         return task.guard_handle(captured, call)
+
+    def join(self, args: Any, kwargs: Any, index: int) -> Any:
+        """What a group does with its member number ``index``."""
+        task, args, kwargs = self.task, args or (), kwargs or {}
+        task_id = next(self.ids)
+        if (draft := self.common.draft(task_id, args, kwargs, index)) is not None:
+            self.batch.put_draft(draft)
+        else:
+            check_faithful(task.name, args, kwargs)
+            place = {**self.common.place, "group_index": index}
+            captured = self.template.fill(self.app, args, kwargs, task_id, place)
+            self.batch.put(task, captured, Call(fixed_id=True))
+        return task.AsyncResult(task_id)

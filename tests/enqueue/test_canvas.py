@@ -165,6 +165,8 @@ def test_a_groups_results_can_be_waited_for(
 
 def test_results_that_nobody_waits_for_are_forgotten() -> None:
     """A web process that sends groups all day does not grow."""
+    group(unkeyed.s(), unkeyed.s()).delay()  # the first makes subscriptions wait
+    gc.collect()
     consumer = app().backend.result_consumer
     deferred = next(
         cell.cell_contents

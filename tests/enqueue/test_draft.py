@@ -43,7 +43,6 @@ def draft_of(
     template = template_of(task, app())
     assert template is not None
     common = common_of(task, app(), template, place)
-    assert common is not None
     return common.draft(str(uuid.uuid4()), args, kwargs, number)
 
 

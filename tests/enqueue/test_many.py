@@ -25,13 +25,13 @@ pytestmark = [
 def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The tasks of the signatures that went the short way."""
     went: list[Any] = []
-    enqueue = many._Way.enqueue
+    enqueue = many.Way.enqueue
 
     def note(way: Any, args: Any, kwargs: Any) -> Any:
         went.append(way.task.name)
         return enqueue(way, args, kwargs)
 
-    monkeypatch.setattr(many._Way, "enqueue", note)
+    monkeypatch.setattr(many.Way, "enqueue", note)
     return went
 
 
