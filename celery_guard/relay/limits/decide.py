@@ -113,6 +113,9 @@ def learn_hold(s: State, now: int, taken: int) -> None:
 
 
 def _catch_up(s: State, rules: Rules, now: int) -> None:
+    if not rules.buckets:
+        # Nothing is left of a rate that is no more: no call could ever show that it recovers.
+        s.factor = MICRO
     s.good_from, s.counted_from = min(s.good_from, now), min(s.counted_from, now)
     if not s.good_from:
         s.good_from = now
@@ -209,7 +212,7 @@ def _weigh(s: State, rules: Rules, now: int, verdict: str) -> None:
 
 def _throttle(s: State, rules: Rules, now: int, pause: int) -> None:
     s.throttled += 1
-    if s.paused_until <= now:
+    if rules.buckets and s.paused_until <= now:
         # Once a pause: all calls that were under way are told the same.
         s.factor = max(FLOOR, s.factor * CUT_TENTHS // 10)
     _begin_window(s, now)
@@ -255,7 +258,8 @@ def _open(s: State, rules: Rules, rule: BreakerRule, now: int, jitter: int) -> N
     s.openings += 1
     s.probed, s.probe, s.probe_until = 0, "", 0
     s.fine = s.failed = 0
-    s.factor = min(s.factor, RAMP)
+    if rules.buckets:
+        s.factor = min(s.factor, RAMP)
     _begin_window(s, now)
     _rescale(s, rules, now)
     _rest_until(s, rules, s.open_until)

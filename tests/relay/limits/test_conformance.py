@@ -1,5 +1,6 @@
 """The promise of the limits, the same in Redis and in the database."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -201,6 +202,25 @@ def test_the_rate_backs_off_once_a_pause(limits: Limits) -> None:
         desk.finish(f"j{n}/1", Verdict.THROTTLED, pause=5)
     assert desk.read().factor == 0.7
     assert desk.read().throttled == 5
+
+
+@pytest.mark.parametrize("why", ["throttled", "opened", "removed"])
+def test_without_a_rate_nothing_is_cut(limits: Limits, why: str) -> None:
+    """A rate that is set later counts in full; nobody could have shown before that it recovers."""
+    full = rules(rate="50/s", breaker={"samples": 3})
+    none = dataclasses.replace(full, buckets=())
+    desk = Desk(limits, full if why == "removed" else none)
+    if why == "opened":
+        _break(desk, 3)
+        assert desk.read().breaker == "open"
+    else:
+        desk.finish("j/1", Verdict.THROTTLED, pause=5)
+    desk.rules = none
+    desk.finish("k/1", Verdict.UNCLEAR)
+    assert desk.read().factor == 1
+    desk.rules = full
+    assert desk.read().factor == 1
+    assert desk.read().turns[0].interval == 0.02
 
 
 def test_the_rate_backs_off_when_too_many_calls_fail(limits: Limits) -> None:

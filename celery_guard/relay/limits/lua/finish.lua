@@ -14,7 +14,7 @@ end
 
 local function throttle()
   s.throttled = s.throttled + 1
-  if s.paused_until <= now then
+  if #buckets > 0 and s.paused_until <= now then
     s.factor = math.max(FLOOR, math.floor(s.factor * CUT_TENTHS / 10))
   end
   begin_window()
@@ -32,7 +32,7 @@ local function open()
   s.openings = s.openings + 1
   s.probed, probe, s.probe_until = 0, '', 0
   s.fine, s.failed = 0, 0
-  s.factor = math.min(s.factor, RAMP)
+  if #buckets > 0 then s.factor = math.min(s.factor, RAMP) end
   begin_window()
   rescale()
   rest_until(s.open_until)

@@ -121,6 +121,7 @@ end
 local function errs() return rules.errors > 0 and s.erred * MICRO > rules.errors * s.tried end
 
 local function catch_up()
+  if #buckets == 0 then s.factor = MICRO end
   s.good_from, s.counted_from = math.min(s.good_from, now), math.min(s.counted_from, now)
   if s.good_from == 0 then
     s.good_from = now
