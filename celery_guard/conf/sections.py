@@ -16,6 +16,10 @@ from celery_guard.rate import Rate
 Window = int | Literal["auto"] | None
 
 
+FRESH_LEAST = 15.0
+"""Seconds for which a measurement counts at least. Whoever takes it over from a relay that died with
+it waits 5 s and a period, and it shares a thread with duties that wait for a broker."""
+
 OnFull = Literal["refuse", "defer", "demote", "expire"]
 
 
@@ -186,7 +190,12 @@ class Snapshot:
     every: float = _setting(5.0, "positive")
     """Time between two measurements."""
     stale_after: int = _setting(3, "positive")
-    """Missed measurements after which the snapshot no longer counts."""
+    """Missed measurements after which the snapshot no longer counts; never sooner than after 15 s."""
+
+    @property
+    def counts_for(self) -> float:
+        """Seconds for which a measurement counts."""
+        return max(FRESH_LEAST, self.every * (self.stale_after + 1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

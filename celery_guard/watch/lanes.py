@@ -78,8 +78,7 @@ class LaneView:
 
 def stale_after() -> float:
     """Seconds after which a snapshot no longer counts."""
-    snapshot = guard_settings().snapshot
-    return snapshot.every * (snapshot.stale_after + 1)
+    return guard_settings().snapshot.counts_for
 
 
 def read_lanes(using: str) -> list[LaneView]:

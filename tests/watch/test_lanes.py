@@ -68,6 +68,16 @@ def test_a_snapshot_goes_stale(settings: Settings) -> None:
     assert lane().stale
 
 
+def test_a_short_period_makes_a_snapshot_no_sooner_stale(settings: Settings) -> None:
+    """A relay that died with the duty is waited for, and a slow duty before it: that is not blindness."""
+    settings.CELERY_GUARD = {"snapshot": {"every": 0.5, "stale_after": 3}}
+    take_snapshot("default")
+    LaneSnapshot.objects.update(taken_at=timezone.now() - timedelta(seconds=10))
+    assert not lane().stale
+    LaneSnapshot.objects.update(taken_at=timezone.now() - timedelta(seconds=16))
+    assert lane().stale
+
+
 def test_nothing_measured_is_no_age() -> None:
     """An empty table is not a fresh snapshot."""
     assert read_lanes("default") == []

@@ -76,7 +76,6 @@ def _read(using: str) -> dict[str, Measured]:
 
 
 def _measured(row: Any) -> Measured:
-    snapshot = guard_settings().snapshot
     age = _seconds(row.now, row.oldest_due_at)
     completions = _completions(row, age) if row.completions_total >= RATED else None
     return Measured(
@@ -85,7 +84,7 @@ def _measured(row: Any) -> Measured:
         wait=_wait(row, completions),
         arrivals=max(0.0, row.arrivals_per_second),
         completions=completions,
-        stale=_seconds(row.now, row.taken_at) > snapshot.every * (snapshot.stale_after + 1),
+        stale=_seconds(row.now, row.taken_at) > guard_settings().snapshot.counts_for,
         closed=row.closed_until is not None and row.closed_until > row.now,
     )
 

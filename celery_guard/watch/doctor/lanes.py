@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from celery import Celery
-from django.db.models import Exists, Max
+from django.db.models import Exists, F, Max
 
 from celery_guard import __version__
 from celery_guard.conf import Lane, guard_settings
@@ -31,6 +31,8 @@ LOOKED_AT = 100_000
 """The newest jobs that are looked through for dead letters; no index leads to them."""
 OVERDUE = 5
 """Periods after which a duty that nobody has done is overdue."""
+QUICK = 5.0
+"""Seconds that a duty may take, however short its period."""
 
 
 def start_line(app: Celery, lane: Lane) -> str:
@@ -119,6 +121,22 @@ def look_at_duties(using: str) -> Iterator[Finding]:
         )
     else:
         yield ok("upkeep", f"done in time: {', '.join(sorted(duty.name for duty in registered()))}")
+    for name, every, took in _slow_duties(using):
+        yield warning(
+            f"duty {name}",
+            f"the last run took {spoken(took)}, longer than its period of {spoken(every)}",
+            "Look at what the database is busy with, or do it less often (snapshot.every, sweep.every).",
+        )
+
+
+def _slow_duties(using: str) -> Iterator[tuple[str, float, float]]:
+    every = {duty.name: duty.every() for duty in registered()}
+    # Not of a run that is under way.
+    rows = Duty.objects.using(using).filter(done_at__gte=F("begun_at")).order_by("name")
+    for name, begun, done in rows.values_list("name", "begun_at", "done_at"):
+        took = (done - begun).total_seconds() if begun and done else 0.0
+        if name in every and took > max(QUICK, every[name]):
+            yield name, every[name], took
 
 
 def _is_overdue(using: str, name: str, every: float) -> bool:

@@ -148,6 +148,16 @@ def test_measurements_grow_stale(limit: Limit, told: list[Event], seconds: int) 
         assert refusal(idle).reason == "blind"
 
 
+def test_a_short_period_closes_no_lane_that_is_measured_again_and_again(limit: Limit) -> None:
+    """A measurement that comes a few seconds late, as on a busy site, is no blindness."""
+    limit(low={"age": 1}, snapshot={"every": 0.5})
+    measure("low", ago=10)
+    assert granted(idle)
+    measure("low", ago=20)
+    measured.forget()
+    assert not granted(idle)
+
+
 def test_stale_pressure_counts_for_nothing(limit: Limit) -> None:
     """What was true an hour ago closes no lane that stays open when blind."""
     limit(medium={"age": 100}, snapshot={"every": 1})

@@ -148,6 +148,19 @@ def test_upkeep_that_nobody_does_is_a_fault() -> None:
     assert "rescue, sweep" in finding.says
 
 
+def test_upkeep_that_takes_longer_than_its_period_is_told() -> None:
+    """Measurements then come late, however short a period is asked for; one under way says nothing."""
+    now = timezone.now()
+    for duty in registered():
+        Duty.objects.create(name=duty.name, begun_at=now - timedelta(seconds=0.1), done_at=now)
+    assert bad(look_at_duties("default")) == []
+    late = {"begun_at": now - timedelta(seconds=9), "done_at": now}
+    Duty.objects.filter(name="snapshot").update(**late)
+    assert only(look_at_duties("default")).what == "duty snapshot"
+    Duty.objects.filter(name="snapshot").update(begun_at=now + timedelta(seconds=1))
+    assert bad(look_at_duties("default")) == []
+
+
 def test_what_waits_for_a_person_is_told() -> None:
     """An effect that nobody can look up waits until somebody decides."""
     job = make_job("high")
