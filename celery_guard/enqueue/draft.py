@@ -135,7 +135,7 @@ class Common:
         """The draft of a call; None for one that has to be looked at by itself."""
         if type(args) is not tuple:
             return None
-        pattern: Pattern | None = self.template.pattern(self.task, args, kwargs)
+        pattern: Pattern | None = self.template.pattern(args, kwargs)
         values = (*args, *kwargs.values()) if kwargs else args
         if pattern is None or (texts := plain_texts(values)) is None:
             return None

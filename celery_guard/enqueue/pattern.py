@@ -16,6 +16,7 @@ from celery_guard.conf import guard_settings
 from celery_guard.enqueue.binding import Shape
 from celery_guard.enqueue.declaration import UNKEYED, Guarded
 from celery_guard.enqueue.key import KEY_LENGTH, canonical, shape_of_task
+from celery_guard.enqueue.tenants import tenant_here
 from celery_guard.enqueue.texts import EMBED, MOST, SHORT, Texts, is_plain
 
 Way = tuple[int, tuple[str, ...]]
@@ -65,6 +66,20 @@ class Pattern:
             kwargs=self.kwargs % tuple(python[given:]),
             body=(self.body % tuple(json)).encode("ascii"),
         )
+
+    def identity(self, values: Sequence[Any], json: Sequence[str]) -> dict[str, Any] | None:
+        """What :func:`~celery_guard.enqueue.request.identity_of` says; None where it may refuse."""
+        key, tenant = None, ""
+        if self.key is not None and (key := self.key.of(values)) is None:
+            return None
+        if self.tenant is not None and (tenant := self.tenant.of(values) or "") == "":
+            return None
+        return {
+            "key": key,
+            "coalesce_key": None,
+            "fingerprint": self.fingerprint(values, json),
+            "tenant": tenant or tenant_here(),
+        }
 
     def fingerprint(self, values: Sequence[Any], json: Sequence[str]) -> str:
         """What :func:`~celery_guard.enqueue.key.fingerprint_of` says of the call."""

@@ -35,8 +35,9 @@ def new_job(task: Guarded, captured: Captured, call: Call) -> NewJob:
     :raises PayloadTooLarge: when the message is over the limit.
     """
     store.check_size(captured)
-    identity = identity_of(task, captured.args, captured.kwargs)
-    identity |= identity_of_tick(task, captured)
+    identity = captured.identity or identity_of(task, captured.args, captured.kwargs)
+    if captured.tick:
+        identity = {**identity, **identity_of_tick(task, captured)}
     return NewJob(
         task=task.name,
         lane=lane_of(captured),

@@ -25,7 +25,7 @@ from kombu.utils.json import JSONEncoder
 from celery_guard.conf import Settings, guard_settings
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.pattern import Pattern, Way, pattern_of
-from celery_guard.enqueue.texts import EMBED, Texts, short_texts
+from celery_guard.enqueue.texts import EMBED, Texts, plain_texts, short_texts
 from celery_guard.errors import NotSerializable
 from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
 
@@ -67,6 +67,7 @@ class Template:
     ``patterns`` what those have in common that name the same arguments.
     """
 
+    task: Guarded
     model: Captured | None
     form: str
     holes: tuple[str, ...]
@@ -89,7 +90,8 @@ class Template:
         """
         model = self.model
         assert model is not None, "a template without a model fills nothing"
-        texts = short_texts(args, kwargs) or _texts(app, args, kwargs)
+        texts, identity = self._by_pattern(args, kwargs)
+        texts = texts or short_texts(args, kwargs) or _texts(app, args, kwargs)
         fills = {
             "args": texts.args,
             "kwargs": texts.kwargs,
@@ -121,11 +123,20 @@ class Template:
             public_id=public_id,
             form=form.database,
             fills=fills,
+            identity=identity,
         )
 
-    def pattern(
-        self, task: Guarded, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Pattern | None:
+    def _by_pattern(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Texts, Mapping[str, Any] | None] | tuple[None, None]:
+        pattern = self.pattern(args, kwargs) if type(args) is tuple else None
+        values = (*args, *kwargs.values())
+        if pattern is None or (plain := plain_texts(values)) is None:
+            return None, None
+        python, json = plain
+        return pattern.texts(python, json, len(args)), pattern.identity(values, json)
+
+    def pattern(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pattern | None:
         """The pattern of calls that name arguments as this one does."""
         way = (len(args), tuple(kwargs))
         try:
@@ -133,7 +144,7 @@ class Template:
         except KeyError:
             if len(self.patterns) >= _MOST_FORMS:
                 self.patterns.clear()
-            pattern = self.patterns[way] = pattern_of(task, way)
+            pattern = self.patterns[way] = pattern_of(self.task, way)
             return pattern
 
     def common_form(self, app: Celery, place: Mapping[str, Any]) -> Form:
@@ -217,7 +228,7 @@ def _make(task: Guarded, app: Celery, said: tuple[object, ...]) -> Template:
     settings = guard_settings()
     model = _model(task, app)
     if model is None:
-        return Template(None, "", (), settings, said)
+        return Template(task, None, "", (), settings, said)
     envelope = model.envelope
     headers = {
         **envelope.headers,
@@ -233,7 +244,7 @@ def _make(task: Guarded, app: Celery, said: tuple[object, ...]) -> Template:
     pieces = _SPLIT.split(text)
     form = "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
     holes = tuple(piece.strip('"') for piece in pieces[1::2])
-    return Template(model, form, holes, settings, said)
+    return Template(task, model, form, holes, settings, said)
 
 
 def _model(task: Guarded, app: Celery) -> Captured | None:

@@ -6,6 +6,7 @@ somebody would see the difference, because queries are logged or wrapped.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,17 +54,97 @@ def changed(connection: BaseDatabaseWrapper, statement: str, given: Sequence[Any
         return int(_cursor(connection).execute(statement, given).rowcount)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the database: its call through a cursor, and as the server itself reads it."""
+
+    through_cursor: str
+    on_wire: bytes
+
+
+def function(name: str, arguments: int) -> Function:
+    """The function ``name``, which takes so many ``arguments`` and returns one value."""
+    holes = ", ".join(["%s"] * arguments)
+    places = ", ".join([f"${n}" for n in range(1, arguments + 1)])
+    return Function(f"SELECT {name}({holes})", f"SELECT {name}({places})".encode())
+
+
+def called(connection: BaseDatabaseWrapper, asked: Function, given: Sequence[Any]) -> Any:
+    """What ``asked`` returns, as the driver reads it or as text; None for NULL.
+
+    Even the driver's cursor costs as much as all else that a call does here: it looks at each value's
+    type and rewrites the statement. Here values go as text, which the server reads as what
+    the function takes. Waiting is the driver's own, so that a signal, a time-out and other
+    greenlets have their turn.
+
+    :param given: texts, bytes, booleans, numbers, times and UUIDs.
+    """
+    if not _is_watched(connection):
+        driver = _ready(connection)
+        values = [value.encode() if type(value) is str else _other(value) for value in given]
+        binary = [type(value) is bytes for value in given]
+        texts = b"".join(
+            [v for v, b in zip(values, binary, strict=True) if not b and v is not None]
+        )
+        # A text would end at a NUL; the cursor says so instead.
+        if _is_plain(driver) and b"\0" not in texts:
+            with connection.wrap_database_errors:
+                return _on_wire(driver, asked.on_wire, values, binary)
+    row = returned(connection, asked.through_cursor, given)
+    return row[0] if row else None
+
+
+def _other(value: Any) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    return value.encode() if isinstance(value, str) else str(value).encode()
+
+
+def _is_plain(driver: psycopg.Connection[Any]) -> bool:
+    # Else the cursor begins the transaction, or puts the statement into a pipeline.
+    state = driver.pgconn
+    begun = driver.autocommit or state.transaction_status != _IDLE
+    return begun and state.pipeline_status == _NO_PIPELINE
+
+
+_IDLE, _NO_PIPELINE = 0, 0
+_TUPLES = 2
+
+
+def _on_wire(
+    driver: psycopg.Connection[Any],
+    statement: bytes,
+    values: list[bytes | None],
+    binary: list[bool],
+) -> str | None:
+    from psycopg import errors, generators
+
+    with driver.lock:
+        driver.pgconn.send_query_params(statement, values, param_formats=binary)
+        (result,) = driver.wait(generators.execute(driver.pgconn))
+    if result.status != _TUPLES:
+        raise errors.error_from_result(result)
+    found = result.get_value(0, 0)
+    return None if found is None else found.decode()
+
+
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:
     # ``passive``: watches for statements that are not the guard's.
     others = (w for w in connection.execute_wrappers if not getattr(w, "passive", False))
     return connection.queries_logged or any(others)
 
 
-def _cursor(connection: BaseDatabaseWrapper) -> psycopg.Cursor[tuple[Any, ...]]:
+def _ready(connection: BaseDatabaseWrapper) -> psycopg.Connection[Any]:
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     connection.validate_thread_sharing()
     connection.validate_no_broken_transaction()
+    driver: psycopg.Connection[Any] = connection.connection
+    return driver
+
+
+def _cursor(connection: BaseDatabaseWrapper) -> psycopg.Cursor[tuple[Any, ...]]:
+    _ready(connection)
     from psycopg import Cursor
 
     if connection.allow_thread_sharing:

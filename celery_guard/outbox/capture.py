@@ -43,7 +43,8 @@ class Captured:
     a chain, a group, a link or an errback waits for this very message; ``awaited`` that one of
     these or a kept result does. ``tick`` is what beat wrote into its header.
     ``public_id`` is what ``task_id`` says, where it is known. ``form`` filled with ``fills`` is
-    ``envelope_text`` once more, for many at once: see ``insert_many_1.sql``.
+    ``envelope_text`` once more, for many at once: see ``insert_many_1.sql``. ``identity`` are key,
+    fingerprint and tenant, where they are known already.
     """
 
     task: str
@@ -62,6 +63,7 @@ class Captured:
     public_id: uuid.UUID | None = dataclasses.field(default=None, compare=False)
     form: str = dataclasses.field(default="", compare=False)
     fills: dict[str, str] | None = dataclasses.field(default=None, compare=False)
+    identity: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def envelope(self) -> Envelope:

@@ -27,8 +27,8 @@ from celery_guard.outbox.portable import Pair, new_message
 
 # One text for every call, without a name: behind a transaction pooler a prepared statement would
 # be another session's. The plans are the functions' anyway.
-_INSERT = "SELECT celery_guard_insert_1(" + ", ".join(["%s"] * 20) + ")"
-_INSERT_MANY = "SELECT celery_guard_insert_many_1(%s, %s)"
+_INSERT = direct.function("celery_guard_insert_1", 20)
+_INSERT_MANY = direct.function("celery_guard_insert_many_1", 2)
 
 _FIELDS = (
     "public_id",
@@ -79,8 +79,8 @@ def _insert(using: str, new: NewJob, captured: Captured) -> int | None:
     if connection.vendor != "postgresql":
         return portable.insert(using, new, captured)
     given = (*_values(new), captured.body, captured.envelope_text)
-    row = direct.returned(connection, _INSERT, given)
-    return row[0] if row else None
+    job_id = direct.called(connection, _INSERT, given)
+    return None if job_id is None else int(job_id)
 
 
 def insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:
@@ -117,8 +117,8 @@ def insert_records(
 
 
 def _written(connection: BaseDatabaseWrapper, documents: tuple[str, str]) -> dict[int, int]:
-    (inserted,) = direct.returned(connection, _INSERT_MANY, documents) or ("{}",)
-    # Django reads json columns by itself and leaves the driver's as text.
+    inserted = direct.called(connection, _INSERT_MANY, documents)
+    # Django's cursor leaves json as text, the driver's reads it.
     found = json.loads(inserted) if isinstance(inserted, str) else inserted
     return {int(number): job_id for number, job_id in found.items()}
 

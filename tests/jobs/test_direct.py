@@ -1,13 +1,18 @@
 """The short way to PostgreSQL does what Django's cursor does, where somebody can see it."""
 
+import signal
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
+from celery_guard.conf import Mode
 from celery_guard.jobs import direct
+from celery_guard.outbox.models import OutboxMessage
 
 pytestmark = pytest.mark.skipif("connection.vendor != 'postgresql'", reason="PostgreSQL's own")
 
@@ -73,3 +78,92 @@ def test_threads_that_share_a_connection_share_no_cursor() -> None:
     finally:
         connection.dec_thread_sharing()
     assert len({id(cursor) for cursor in (mine, *theirs)}) == 3
+
+
+SUM = direct.Function("SELECT %s::int + %s::int", b"SELECT $1::int + $2::int")
+TEXT = direct.Function("SELECT %s::text", b"SELECT $1::text")
+
+
+@pytest.mark.django_db
+def test_a_function_is_called_as_by_a_cursor() -> None:
+    """Values of every kind that the outbox knows arrive as what they are."""
+    assert int(direct.called(connection, SUM, (3, 4))) == 7
+    assert direct.called(connection, TEXT, (None,)) is None
+    when = datetime(2026, 2, 3, 4, 5, 6, 789, UTC)
+    for kind, value in [
+        ("boolean", True),
+        ("double precision", 1.25e-7),
+        ("timestamptz", when),
+        ("uuid", UUID(int=5)),
+        ("bytea", b"\x00\xff'\\"),
+        ("text", "é☃'\\%s $1"),
+        ("text", Mode.ON),
+    ]:
+        by_wire = f"SELECT ($1::{kind})::text".encode()
+        asked = direct.Function(f"SELECT (%s::{kind})::text", by_wire)
+        with CaptureQueriesContext(connection):
+            expected = direct.called(connection, asked, (value,))
+        assert direct.called(connection, asked, (value,)) == expected
+
+
+@pytest.mark.django_db
+def test_whoever_watches_calls_sees_them() -> None:
+    """Then they go through Django's cursor."""
+    with CaptureQueriesContext(connection) as logged:
+        assert direct.called(connection, SUM, (3, 4)) == 7
+    assert len(logged) == 1
+
+
+@pytest.mark.django_db
+def test_a_text_is_not_cut_short() -> None:
+    """One with a NUL is refused, as by a cursor."""
+    with pytest.raises((ValueError, DataError)), transaction.atomic():
+        direct.called(connection, TEXT, ("a\x00b",))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_call_belongs_to_the_transaction() -> None:
+    """Also where it is the first statement, with which the driver begins."""
+    insert = direct.Function(
+        "INSERT INTO celery_guard_outboxmessage (body, envelope, created_at) "
+        "VALUES ('', %s, now()) RETURNING id",
+        b"INSERT INTO celery_guard_outboxmessage (body, envelope, created_at) "
+        b"VALUES ('', $1, now()) RETURNING id",
+    )
+    with transaction.atomic():
+        assert direct.called(connection, insert, ("{}",)) is not None
+        transaction.set_rollback(True)
+    assert not OutboxMessage.objects.exists()
+    assert direct.called(connection, insert, ("{}",)) is not None
+    assert OutboxMessage.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_errors_of_a_call_are_djangos() -> None:
+    """With what the server said, as the driver's own."""
+    divide = direct.Function("SELECT 1 / %s::int", b"SELECT 1 / $1::int")
+    with pytest.raises(DataError, match="division by zero") as told, transaction.atomic():
+        direct.called(connection, divide, (0,))
+    assert getattr(told.value.__cause__, "sqlstate", None) == "22012"
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(TransactionManagementError):
+            direct.called(connection, SUM, (1, 2))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_call_that_waits_can_be_stopped() -> None:
+    """A signal's handler is heard meanwhile, and the connection is good for another."""
+    sleep = direct.Function("SELECT pg_sleep(%s)", b"SELECT pg_sleep($1::float8)")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            direct.called(connection, sleep, (60,))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert int(direct.called(connection, SUM, (3, 4))) == 7

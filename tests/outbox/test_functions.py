@@ -122,10 +122,10 @@ def test_a_driver_that_binds_on_the_server_finds_them() -> None:
     job, message = new("k", delay=1.5, survivor_id=7, max_delay=2.0), captured()
     values = (*store._values(job), message.body, message.envelope_text)
     with psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(store._INSERT, values, prepare=True)
+        cursor.execute(store._INSERT.through_cursor, values, prepare=True)
         (row,) = cursor.fetchall()
         shared, own = store._documents([(new("b"), message)], [0])
-        cursor.execute(store._INSERT_MANY, (shared, own), prepare=True)
+        cursor.execute(store._INSERT_MANY.through_cursor, (shared, own), prepare=True)
         assert len(cursor.fetchall()) == 1
     assert row[0] in [one.pk for one in jobs()]
 
