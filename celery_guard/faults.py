@@ -34,7 +34,7 @@ POINTS: dict[str, str] = {
     "run.claiming": "a message has arrived, its job is about to be claimed",
     "run.claimed": "the claim is committed, the body has not begun",
     "run.handing_on": "the body is done; the next steps and the end are about to be written",
-    "run.finishing": "the end is written, not committed",
+    "run.finishing": "the end is written, not committed; or both are about to be done in one message",
     "run.finished": "finish() has committed, the body goes on",
     "run.committed": "the end is committed, and Celery knows nothing of it",
     "run.answering": "Celery has stored the end, the job does not say so yet",

@@ -67,13 +67,16 @@ def carry_nothing() -> None:
 @contextlib.contextmanager
 def in_context(request: Any) -> Iterator[None]:
     """Put in force what the message of ``request`` has taken along."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_set(_inside, True))
-        for name, value in _told(request).items():
-            # A worker of another release may know fewer.
-            if name in _carried:
-                stack.enter_context(_carried[name].enter(value))
-        yield
+    token = _inside.set(True)
+    try:
+        with contextlib.ExitStack() as stack:
+            for name, value in _told(request).items():
+                # A worker of another release may know fewer.
+                if name in _carried:
+                    stack.enter_context(_carried[name].enter(value))
+            yield
+    finally:
+        _inside.reset(token)
 
 
 def _write(headers: dict[str, Any] | None = None, **_: Any) -> None:

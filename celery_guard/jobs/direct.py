@@ -7,6 +7,7 @@ somebody would see the difference, because queries are logged or wrapped.
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ def returned(
             row: Sequence[Any] | None = seen.fetchone()
         return row
     with connection.wrap_database_errors:
-        return _cursor(connection).execute(statement, given).fetchone()
+        # Binary: to read times and ids from text took longer than all the rest.
+        return _cursor(connection).execute(statement, given, binary=True).fetchone()
 
 
 def all_returned(
@@ -128,6 +130,71 @@ def _on_wire(
     return None if found is None else found.decode()
 
 
+def commits_at_once(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the open transaction would be committed by the end of the block around this."""
+    return (
+        connection.vendor == "postgresql"
+        and len(connection.atomic_blocks) == 1
+        # Not so where somebody has turned autocommit off by hand.
+        and connection.commit_on_exit
+        and not connection.needs_rollback
+        and not _is_watched(connection)
+    )
+
+
+def committed_with(
+    connection: BaseDatabaseWrapper,
+    name: bytes,
+    given: Sequence[str | int | uuid.UUID | None],
+    *,
+    unless: str,
+) -> bool:
+    """Call the function ``name`` as the last of the open transaction, with its COMMIT in the same message.
+
+    Only where :func:`commits_at_once`; the block's own commit then finds nothing left to do. False
+    when it raised the SQLSTATE ``unless``: what follows an error in a message is not
+    carried out, so nothing is committed, and the block must be left by an exception.
+    """
+    with connection.wrap_database_errors:
+        failed = _sent(_ready(connection), name, given)
+        if failed is None:
+            return True
+        if failed.diag.sqlstate == unless:
+            return False
+        raise failed
+
+
+def _sent(raw: Any, name: bytes, given: Sequence[Any]) -> psycopg.Error | None:
+    from psycopg.errors import error_from_result
+    from psycopg.generators import execute
+    from psycopg.pq import ExecStatus, TransactionStatus
+
+    # The protocol takes several statements in a message only without values of their own.
+    message = b"SELECT %b(%b)" % (name, b", ".join(_literal(raw, value) for value in given))
+    # A body that asked the database for nothing has not begun its transaction.
+    if raw.pgconn.transaction_status != TransactionStatus.IDLE:
+        message += b"; COMMIT"
+    with raw.lock:
+        raw.pgconn.send_query(message)
+        last = raw.wait(execute(raw.pgconn))[-1]
+    if last.status != ExecStatus.FATAL_ERROR:
+        return None
+    return error_from_result(last, encoding=raw.info.encoding)
+
+
+def _literal(raw: Any, value: str | int | uuid.UUID | None) -> bytes:
+    from psycopg.pq import Escaping
+
+    match value:
+        case None:
+            return b"NULL"
+        case int():
+            return b"%d" % value
+        case uuid.UUID():
+            return b"'%b'" % value.hex.encode()
+    return Escaping(raw.pgconn).escape_literal(value.encode(raw.info.encoding))
+
+
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:
     # ``passive``: watches for statements that are not the guard's.
     others = (w for w in connection.execute_wrappers if not getattr(w, "passive", False))
@@ -144,15 +211,15 @@ def _ready(connection: BaseDatabaseWrapper) -> psycopg.Connection[Any]:
 
 
 def _cursor(connection: BaseDatabaseWrapper) -> psycopg.Cursor[tuple[Any, ...]]:
-    _ready(connection)
+    driver = _ready(connection)
     from psycopg import Cursor
 
     if connection.allow_thread_sharing:
         # Between a statement and its row, another thread could run its own on the same one.
-        return Cursor(connection.connection)
+        return Cursor(driver)
     # Making one costs a tenth of a call. It binds on the server, without names that a transaction
     # pooler would lose; a closed or exchanged connection gets another.
     kept: psycopg.Cursor[tuple[Any, ...]] | None = vars(connection).get(_KEPT)
-    if kept is None or kept.connection is not connection.connection:
-        kept = vars(connection)[_KEPT] = Cursor(connection.connection)
+    if kept is None or kept.connection is not driver:
+        kept = vars(connection)[_KEPT] = Cursor(driver)
     return kept

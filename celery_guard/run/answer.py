@@ -15,7 +15,7 @@ from celery_guard.enqueue.tenants import tell_tenant
 from celery_guard.errors import JobCancelled, JobError, KeyBusy
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
-from celery_guard.jobs import running, standing
+from celery_guard.jobs import claiming, running, standing
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import EXPIRED
 from celery_guard.jobs.standing import Standing
@@ -29,17 +29,18 @@ from celery_guard.run.outcome import SILENT, Succeeded
 from celery_guard.run.patience import patiently
 
 
-def answer(task: Guarded, job: NamedJob) -> Any:
+def answer(task: Guarded, job: NamedJob, stood: Standing | None = None) -> Any:
     """Answer a message whose job could not be claimed.
 
     A succeeded job answers with its stored result. Any other end raises its stored error, for
     Celery to store and to run errbacks. A job that runs elsewhere or waits is not answered: the
     message is only an extra copy.
 
+    :param stood: how the job stood when it could not be claimed, where that is known.
     :raises JobError: the job's end.
     :raises celery.exceptions.Ignore: where there is nothing to say.
     """
-    found, _ = patiently(task.guard.alias, lambda: _look(task, job))
+    found, _ = patiently(task.guard.alias, lambda: _look(task, job, stood))
     if found is None:
         emit("run.purged", logging.WARNING, job=job.id, task=task.name)
         raise Ignore("the job has been purged")
@@ -49,9 +50,9 @@ def answer(task: Guarded, job: NamedJob) -> Any:
     return _told(task, job.id, found)
 
 
-def _look(task: Guarded, job: NamedJob) -> Standing | None:
+def _look(task: Guarded, job: NamedJob, stood: Standing | None) -> Standing | None:
     using = task.guard.alias
-    found = standing.look(using, job)
+    found = stood or standing.look(using, job)
     if found is None or found.state != State.WAITING or not (found.expired or found.sent):
         return found
     if found.expired:
@@ -108,7 +109,7 @@ def told(task: Any) -> None:
         fault_point("run.answered", job_id)
 
 
-def answer_echo(task: Runnable, claim: running.Claim) -> Any:
+def answer_echo(task: Runnable, claim: claiming.Claim) -> Any:
     """Answer a task id whose work is another job's, as that job ends; else ask again later."""
     using, job_id = claim.hold.using, claim.hold.job_id
     tell_tenant(task.request, claim.tenant)
@@ -132,7 +133,7 @@ def _follow(job: CurrentJob) -> Standing | None:
     return standing.look(job.using, job.row) if moved else None
 
 
-def _pause(claim: running.Claim) -> float:
+def _pause(claim: claiming.Claim) -> float:
     return min(60.0, 2.0 ** min(claim.starts - 1, 6))
 
 

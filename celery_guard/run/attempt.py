@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from celery.app.task import Task as BaseTask
@@ -12,7 +12,7 @@ from celery_guard.conf import Mode
 from celery_guard.enqueue.context import in_context
 from celery_guard.enqueue.tenants import acting_for, tell_tenant
 from celery_guard.faults import fault_point
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming
 from celery_guard.run.aftermath import resolve
 from celery_guard.run.answer import answer, answer_echo
 from celery_guard.run.body import run_body
@@ -36,16 +36,18 @@ def execute(task: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     without a job whose task's mode says so runs as Celery would run it. Called
     directly, as a function, the task is just its body: no job, no transaction, no retry.
     """
-    if task.request.called_directly or job_of(task) is not None:
+    request = task.request
+    if request.called_directly or job_of(task) is not None:
         with running_for(None):
             return BaseTask.__call__(cast(Any, task), *args, **kwargs)
-    fault_point("run.claiming", *_named(task))
-    taken = take(task, job_named_by(task.request))
+    told = job_named_by(request)
+    fault_point("run.claiming", *(() if told is None else (told.id,)))
+    taken = take(task, told)
     if taken is None:
         return run_plainly(task, args, kwargs)
     job, claim = taken
-    if claim is None:
-        return answer(task, job)
+    if not isinstance(claim, claiming.Claim):
+        return answer(task, job, claim)
     if claim.survivor_id is not None:
         return answer_echo(task, claim)
     fault_point("run.claimed", job.id)
@@ -53,7 +55,7 @@ def execute(task: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def _run(
-    task: Runnable, claim: running.Claim, args: Sequence[Any], kwargs: Mapping[str, Any]
+    task: Runnable, claim: claiming.Claim, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     job = _begin(task, claim)
     say_began(job)
@@ -78,12 +80,7 @@ def _run(
     return _tell(job, outcome)
 
 
-def _named(task: Runnable) -> Iterator[int]:
-    if (job := job_named_by(task.request)) is not None:
-        yield job.id
-
-
-def _begin(task: Runnable, claim: running.Claim) -> CurrentJob:
+def _begin(task: Runnable, claim: claiming.Claim) -> CurrentJob:
     connection = connections[claim.hold.using]
     # The stamp, not the mode that the task has now.
     kind = Rehearsal if claim.mode == Mode.COMPARE else CurrentJob

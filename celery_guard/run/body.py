@@ -10,7 +10,6 @@ from celery.exceptions import Ignore
 from django.db import connections, transaction
 
 from celery_guard.errors import GuardError
-from celery_guard.faults import fault_point
 from celery_guard.jobs import running
 from celery_guard.run.current import CurrentJob
 from celery_guard.run.ending import close_out
@@ -35,9 +34,7 @@ def _in_one_transaction(
         outcome = _call(job, args, kwargs)
         if len(connections[job.using].atomic_blocks) != depth:
             raise _left_open(job)
-        outcome = close_out(job, outcome)
-        fault_point("run.finishing", job.id)
-    return outcome
+        return close_out(job, outcome)
 
 
 def _step_by_step(
@@ -54,9 +51,7 @@ def _step_by_step(
     if by_hand or len(connection.atomic_blocks) != depth:
         raise _left_open(job)
     with transaction.atomic(using=job.using):
-        outcome = close_out(job, outcome)
-        fault_point("run.finishing", job.id)
-    return outcome
+        return close_out(job, outcome)
 
 
 @contextlib.contextmanager

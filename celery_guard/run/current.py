@@ -21,7 +21,7 @@ from celery_guard.conf import guard_settings
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.errors import Cancelled, EffectInTransaction, GuardError, LeaseLost, NoCurrentJob
 from celery_guard.faults import fault_point
-from celery_guard.jobs import progress, running
+from celery_guard.jobs import claiming, progress, running
 from celery_guard.jobs.following import digest
 from celery_guard.jobs.named import NamedJob
 from celery_guard.relay.limits.rules import Rules
@@ -84,7 +84,9 @@ class CurrentJob:
         "told",
     )
 
-    def __init__(self, task: Runnable, claim: running.Claim, *, lease: float, nested: bool) -> None:
+    def __init__(
+        self, task: Runnable, claim: claiming.Claim, *, lease: float, nested: bool
+    ) -> None:
         self.task = task
         self.request = task.request
         self.lease = lease
@@ -114,7 +116,7 @@ class CurrentJob:
         return self._claim.hold
 
     @property
-    def claim(self) -> running.Claim:
+    def claim(self) -> claiming.Claim:
         """The job as it was claimed."""
         return self._claim
 
@@ -255,7 +257,6 @@ class CurrentJob:
                 raise LeaseLost
             yield
             close_out(self, end)
-            fault_point("run.finishing", self.id)
         self.finished = end
         fault_point("run.finished", self.id)
 

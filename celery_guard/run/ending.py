@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from celery_guard.errors import LeaseLost
 from celery_guard.faults import fault_point
-from celery_guard.jobs import standing
+from celery_guard.jobs import running, standing
 from celery_guard.run import next_steps
 from celery_guard.run.outcome import SILENT, Retry, Succeeded
 from celery_guard.run.record import record
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:
     """Hand on what follows and end the attempt, in the open transaction; return how it ended.
 
+    A plain success may be committed on return: nothing more is to be written in that transaction.
+
     :raises LeaseLost: when the job is no longer held here; the transaction must roll back.
     """
     if isinstance(outcome, Retry):
@@ -28,9 +30,15 @@ def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:
     job.finishing = outcome
     if isinstance(outcome, Succeeded):
         next_steps.hand_on(job, outcome)
-    if not record(job, outcome):
+    silent = isinstance(outcome, Succeeded) and outcome.reason in SILENT
+    commit = not silent and isinstance(outcome, Succeeded) and running.commits_at_once(job.hold)
+    if commit:
+        fault_point("run.finishing", job.id)
+    if not record(job, outcome, commit=commit):
         raise LeaseLost
-    if isinstance(outcome, Succeeded) and outcome.reason in SILENT:
+    if silent:
         # Nobody will be told anything under this task id, so nothing is owed.
         standing.answered(job.using, job.id, job.fence)
+    if not commit:
+        fault_point("run.finishing", job.id)
     return outcome

@@ -32,7 +32,7 @@ from celery_guard.enqueue.rollout.bounds import Spent
 from celery_guard.enqueue.rollout.models import Fallback
 from celery_guard.errors import AdmissionRefused
 from celery_guard.events import emit
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.states import State
@@ -174,11 +174,11 @@ class Use:
         finally:
             self.end()
 
-    def _claim(self, job: NamedJob) -> running.Claim | None:
+    def _claim(self, job: NamedJob) -> claiming.Claim | None:
         lease = guard_settings().rollout.fallback.lease
         public_id = cast(uuid.UUID, job.public_id)
         with transaction.atomic(using=self.using):
-            claim = running.claim_directly(self.using, job, owner=owner(), lease=lease)
+            claim = claiming.claim_directly(self.using, job, owner=owner(), lease=lease)
             # In one transaction, the slot second: it outlasts the claim's lease.
             if claim is not None and not bounds.keep(self.using, self._slot, public_id):
                 transaction.set_rollback(True, using=self.using)

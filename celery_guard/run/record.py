@@ -35,16 +35,18 @@ if TYPE_CHECKING:
     from celery_guard.run.current import CurrentJob
 
 
-def record(job: CurrentJob, outcome: Outcome) -> bool:
+def record(job: CurrentJob, outcome: Outcome, *, commit: bool = False) -> bool:
     """Make the move that ``outcome`` asks for, in the open transaction.
 
     False when the job is no longer held by this attempt; nothing is written then. All but a
     plain success is remembered as an ``Attempt`` in the same transaction.
+
+    :param commit: commit a success with it (see :func:`celery_guard.jobs.running.succeed`).
     """
     match outcome:
         case Succeeded():
             result = encoded(job, outcome.value)
-            return running.succeed(job.hold, result=result, reason=outcome.reason)
+            return running.succeed(job.hold, result=result, reason=outcome.reason, commit=commit)
         case Retry():
             reason, told = Reason(outcome.reason), "retry"
             moved = _put_back(job, reason, outcome.due, failures=1)

@@ -16,7 +16,7 @@ from celery_guard.enqueue.adopt import adopt
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.rollout.mode import choose
 from celery_guard.events import emit
-from celery_guard.jobs import running, standing
+from celery_guard.jobs import claiming, running, standing
 from celery_guard.jobs.adding import public_id_of
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import JOB_HEADER, NamedJob, named_in
@@ -39,8 +39,11 @@ class Inline:
     No heartbeat keeps it up, and its end is told to nobody but the ledger.
     """
 
-    claim: Callable[[NamedJob], running.Claim | None]
+    claim: Callable[[NamedJob], claiming.Claim | None]
     lease: float
+
+
+Taken = claiming.Claim | standing.Standing | None
 
 
 def inline_of(request: Any) -> Inline | None:
@@ -54,8 +57,10 @@ def job_named_by(request: Any) -> NamedJob | None:
     return named_in(request.get(JOB_HEADER) or (request.headers or {}).get(JOB_HEADER))
 
 
-def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, running.Claim | None] | None:
+def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, Taken] | None:
     """The job of the current message, and the claim on it if it could be claimed.
+
+    Else how it stands, where the database has told that too.
 
     None for a message that is to run plainly: it names no job, has none, and the task's mode makes
     none of it. Waits in place while the database is away, for as long as that lasts.
@@ -66,7 +71,7 @@ def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, running.Claim 
         return None
     inline = inline_of(task.request)
     by_message = told is not None and not eager and inline is None
-    if not (eager or (by_message and running.sees_holds(using))):
+    if not (eager or (by_message and claiming.sees_holds(using))):
         _step_aside_if_held(task, job, using)
     if inline is not None:
         claim = _claim(using, job, lambda: inline.claim(job))
@@ -107,28 +112,27 @@ def _step_aside_if_held(task: Guarded, job: NamedJob, using: str) -> None:
         raise Ignore("timed out before the body began") from error
 
 
-def _by_message(task: Guarded, job: NamedJob) -> running.Claim | None:
+def _by_message(task: Guarded, job: NamedJob) -> Taken:
     # A server that crashes and forgets the claim has forgotten all that an atomic body did, too. A
     # coalesced one may still be at work then, and must not meet the next run of its key.
     lazily = task.guard.atomic and task.guard.coalesce is None
     using, lease = task.guard.alias, lease_of(task)
-    return running.claim(using, job, owner=owner(), lease=lease, lazily=lazily)
+    return claiming.claim_or_look(using, job, owner=owner(), lease=lease, lazily=lazily)
 
 
-def _directly(task: Guarded, job: NamedJob, *, early: bool) -> running.Claim | None:
+def _directly(task: Guarded, job: NamedJob, *, early: bool) -> claiming.Claim | None:
     using, lease = task.guard.alias, lease_of(task)
-    return running.claim_directly(using, job, owner=owner(), lease=lease, early=early)
+    return claiming.claim_directly(using, job, owner=owner(), lease=lease, early=early)
 
 
-def _claim(
-    using: str, job: NamedJob, attempt: Callable[[], running.Claim | None]
-) -> running.Claim | None:
+def _claim(using: str, job: NamedJob, attempt: Callable[[], Taken]) -> Taken:
     try:
         claim, doubtful = patiently(using, attempt)
     except (DatabaseFault, SoftTimeLimitExceeded, SystemExit, KeyboardInterrupt) as caught:
         _give_up(using, job, underlying(caught))
-    if claim is None and doubtful:
+    if doubtful and not isinstance(claim, claiming.Claim):
         _give_back_unseen(using, job)
+        return None
     return claim
 
 

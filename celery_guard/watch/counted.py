@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -55,8 +56,13 @@ class Timed(Metric):
 
 def _waits() -> tuple[float, ...]:
     # With the objectives among them, the share of jobs in time is exact.
+    return _waits_with(*(lane.objective for lane in guard_settings().lanes.values()))
+
+
+@functools.lru_cache(maxsize=8)
+def _waits_with(*objectives: float) -> tuple[float, ...]:
     usual = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
-    return tuple(sorted({*usual, *(lane.objective for lane in guard_settings().lanes.values())}))
+    return tuple(sorted({*usual, *objectives}))
 
 
 def _runs() -> tuple[float, ...]:
@@ -165,19 +171,26 @@ COUNTED = (
 )
 
 ALL_COUNTED: tuple[Counted | Timed, ...] = (*TIMED, *COUNTED)
-_known: dict[str, set[str]] = {}
+_known: dict[str, dict[tuple[str, ...], str]] = {}
+_COUNTED_BY = {
+    event: [(metric, metric.by[event]) for metric in COUNTED if event in metric.by]
+    for event in {event for metric in COUNTED for event in metric.by}
+}
+_TIMED_BY = {
+    event: [timed for timed in TIMED if timed.event == event]
+    for event in {timed.event for timed in TIMED}
+}
 
 
 @receive
 def count(event: Event) -> None:
     """Count what ``event`` says, in this process' memory."""
-    for metric in COUNTED:
-        if (labels_of := metric.by.get(event.name)) is not None:
-            labels = labels_of(event.facts)
-            if labels is not None:
-                _count(event, metric.name, _written(metric, labels), 1)
-    for timed in TIMED:
-        if timed.event == event.name and (seconds := timed.seconds(event.facts)) is not None:
+    for metric, labels_of in _COUNTED_BY.get(event.name, ()):
+        labels = labels_of(event.facts)
+        if labels is not None:
+            _count(event, metric.name, _written(metric, labels), 1)
+    for timed in _TIMED_BY.get(event.name, ()):
+        if (seconds := timed.seconds(event.facts)) is not None:
             labels_text = _written(timed, timed.of(event.facts))
             _count(event, f"{timed.name}:{bucket(timed, seconds)}", labels_text, 1)
             _count(event, f"{timed.name}:sum", labels_text, round(seconds * MICRO))
@@ -191,14 +204,13 @@ def bucket(metric: Timed, seconds: float) -> str:
 
 
 def _written(metric: Counted | Timed, labels: tuple[str, ...]) -> str:
-    text = json.dumps([str(value)[:LONGEST] for value in labels], ensure_ascii=False)
-    known = _known.setdefault(metric.name, set())
-    if text in known:
+    known = _known.setdefault(metric.name, {})
+    if (text := known.get(labels)) is not None:
         return text
     if len(known) >= metric.most:
         return json.dumps([OTHER] * len(labels))
-    known.add(text)
-    return text
+    text = json.dumps([str(value)[:LONGEST] for value in labels], ensure_ascii=False)
+    return known.setdefault(labels, text)
 
 
 def _count(event: Event, name: str, labels: str, by: int) -> None:

@@ -10,7 +10,7 @@ from celery.exceptions import TimeoutError as StillWaiting
 from redis import Redis
 
 from celery_guard.faults import arm
-from celery_guard.jobs import adding, cancelling, rescuing, running, standing
+from celery_guard.jobs import adding, cancelling, claiming, rescuing, standing
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.states import Reason
@@ -38,7 +38,7 @@ def poison(job: Job) -> None:
     """Its worker is killed for the last time, and the rescue comes from elsewhere."""
     Job.objects.filter(pk=job.pk).update(sent_at=DatabaseNow())
     owner = job.public_id
-    assert running.claim("default", NamedJob(job.pk), owner=owner, lease=-1.0)
+    assert claiming.claim("default", NamedJob(job.pk), owner=owner, lease=-1.0)
     (lost,) = rescuing.rescue("default", job.lane, limit=1)
     assert lost.state == "dead"
 

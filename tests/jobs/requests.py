@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming, running
+from celery_guard.jobs.claiming import Claim
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import release
-from celery_guard.jobs.running import Claim
 from celery_guard.models import Job, LaneLead
 from tests.factories import make_job
 from tests.relay.ledger import lead
@@ -53,7 +53,7 @@ def send(lane: str = "high", batch: int = 50) -> list[int]:
 def claim(job: Job | int) -> Claim | None:
     """The claim of a job whose message has arrived."""
     number = job if isinstance(job, int) else job.pk
-    return running.claim("default", NamedJob(number), owner=OWNER, lease=60)
+    return claiming.claim("default", NamedJob(number), owner=OWNER, lease=60)
 
 
 def begin(job: Job | int) -> Claim:

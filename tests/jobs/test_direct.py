@@ -1,17 +1,25 @@
 """The short way to PostgreSQL does what Django's cursor does, where somebody can see it."""
 
 import signal
+import uuid
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import (
+    DataError,
+    IntegrityError,
+    ProgrammingError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
 from celery_guard.conf import Mode
 from celery_guard.jobs import direct
+from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.outbox.models import OutboxMessage
 
 pytestmark = pytest.mark.skipif("connection.vendor != 'postgresql'", reason="PostgreSQL's own")
@@ -94,7 +102,7 @@ def test_a_function_is_called_as_by_a_cursor() -> None:
         ("boolean", True),
         ("double precision", 1.25e-7),
         ("timestamptz", when),
-        ("uuid", UUID(int=5)),
+        ("uuid", uuid.UUID(int=5)),
         ("bytea", b"\x00\xff'\\"),
         ("text", "é☃'\\%s $1"),
         ("text", Mode.ON),
@@ -167,3 +175,95 @@ def test_a_call_that_waits_can_be_stopped() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert int(direct.called(connection, SUM, (3, 4))) == 7
+
+
+_ACT = """CREATE OR REPLACE FUNCTION pg_temp.act(given text, number bigint, id uuid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF given IS NULL THEN RAISE EXCEPTION 'no' USING ERRCODE = 'CGL01'; END IF;
+    INSERT INTO celery_guard_outboxmessage (body, envelope, created_at)
+    VALUES ('', concat(given, number, id), now());
+END $$"""
+SOME_ID = uuid.UUID(int=7)
+
+
+def _act(given: str | None) -> bool:
+    return direct.committed_with(connection, b"pg_temp.act", (given, 5, SOME_ID), unless="CGL01")
+
+
+def _write(envelope: str) -> None:
+    OutboxMessage.objects.create(body=b"", envelope=envelope, created_at=DatabaseNow())
+
+
+def _envelopes() -> list[str]:
+    return sorted(OutboxMessage.objects.values_list("envelope", flat=True))
+
+
+@pytest.fixture
+def act() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_ACT)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "given", ["plain", "it's", "back\\slash", "ünïcode %s $1", '{"a": "\\u0000"}']
+)
+def test_the_last_statement_brings_its_commit(act: None, given: str) -> None:
+    """It is committed when the call returns, with all before it, and the block's hooks run once."""
+    ran: list[int] = []
+    with transaction.atomic():
+        transaction.on_commit(lambda: ran.append(1))
+        _write("before")
+        assert direct.commits_at_once(connection)
+        assert _act(given)
+        with connections["default"].copy().cursor() as other:
+            other.execute("SELECT count(*) FROM celery_guard_outboxmessage")
+            assert other.fetchone() == (2,)
+            other.connection.close()
+        assert ran == []
+    assert ran == [1]
+    assert _envelopes() == sorted(["before", f"{given}5{SOME_ID}"])
+    with transaction.atomic():
+        assert _act("alone"), "a transaction that has asked for nothing yet"
+    assert len(_envelopes()) == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_refused_is_not_committed(act: None) -> None:
+    """The error that was expected keeps the COMMIT behind it from happening; others are Django's."""
+
+    class Refused(Exception):
+        pass
+
+    def refused() -> None:
+        with transaction.atomic():
+            _write("before")
+            assert not _act(None)
+            raise Refused
+
+    with pytest.raises(Refused):
+        refused()
+    with pytest.raises(ProgrammingError), transaction.atomic():
+        direct.committed_with(connection, b"pg_temp.no_such", (), unless="CGL01")
+    assert _envelopes() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_block_that_will_not_commit_is_not_committed(act: None) -> None:
+    """Inside another block, without autocommit, given up, or seen by somebody: not at once."""
+    with transaction.atomic():
+        with transaction.atomic():
+            assert not direct.commits_at_once(connection)
+        with CaptureQueriesContext(connection):
+            assert not direct.commits_at_once(connection)
+        transaction.set_rollback(True)
+        assert not direct.commits_at_once(connection)
+    assert not direct.commits_at_once(connection)
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            assert not direct.commits_at_once(connection)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
-from celery_guard.jobs import folding, running
+from celery_guard.jobs import claiming, folding, running
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.following import LOOK_AGAIN, free
 from celery_guard.jobs.named import NamedJob
@@ -47,7 +47,7 @@ def test_many_claims_at_the_same_moment_give_one_run():
 
     def work(job: Job) -> None:
         start.wait()
-        found = running.claim("default", NamedJob(job.pk), owner=uuid.uuid4(), lease=60)
+        found = claiming.claim("default", NamedJob(job.pk), owner=uuid.uuid4(), lease=60)
         won.append(found is not None)
         connections.close_all()
 
@@ -77,7 +77,7 @@ def test_a_direct_claim_takes_the_slot_too():
     """Adopted and eager attempts are attempts like any other."""
     begin(_sent())
     other = ask()
-    found = running.claim_directly("default", NamedJob(other.pk), owner=uuid.uuid4(), lease=60)
+    found = claiming.claim_directly("default", NamedJob(other.pk), owner=uuid.uuid4(), lease=60)
     assert found is None
     assert Job.objects.get(pk=other.pk).reason == "follower"
 
@@ -120,7 +120,7 @@ def test_two_leaders_at_once_send_and_run_without_losing_the_last_request():
         while not stop.is_set():
             for sending in release("default", held, 10, None):
                 owner = uuid.uuid4()
-                found = running.claim("default", NamedJob(sending.id), owner=owner, lease=60)
+                found = claiming.claim("default", NamedJob(sending.id), owner=owner, lease=60)
                 if found is not None:
                     ran.append(sending.id)
                     overlap.append(Job.objects.filter(state="running").count() != 1)

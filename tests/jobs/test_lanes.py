@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from celery_guard.jobs import adding, folding, lanes, running, standing
+from celery_guard.jobs import adding, claiming, folding, lanes, running, standing
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import release
@@ -218,7 +218,7 @@ def test_two_relays_on_two_lanes_lose_no_request_and_never_run_two_at_once():
             while not stop.is_set():
                 for sending in release("default", held, 10, None):
                     owner = uuid.uuid4()
-                    found = running.claim("default", NamedJob(sending.id), owner=owner, lease=60)
+                    found = claiming.claim("default", NamedJob(sending.id), owner=owner, lease=60)
                     if found is not None:
                         ran.append(sending.id)
                         overlap.append(Job.objects.filter(state="running").count() != 1)

@@ -22,7 +22,10 @@ postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="Postgre
 pytestmark = [pytest.mark.django_db]
 
 NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
-MIGRATION: Any = import_module("celery_guard.migrations.0002_databases")
+MIGRATIONS: list[Any] = [
+    import_module(f"celery_guard.migrations.{name}")
+    for name in ("0002_databases", "9001_worker_functions")
+]
 
 
 def made(using: str = "default") -> list[str]:
@@ -46,12 +49,14 @@ def test_every_ledger_has_its_own(using: str) -> None:
 
 
 @postgres
-def test_the_migration_can_be_taken_back() -> None:
+def test_the_migrations_can_be_taken_back() -> None:
     """Backwards nothing of it is left; forwards it is there again."""
     with connection.schema_editor() as editor:
-        MIGRATION.backwards(apps, editor)
+        for migration in reversed(MIGRATIONS):
+            migration.backwards(apps, editor)
         assert made() == []
-        MIGRATION.forwards(apps, editor)
+        for migration in MIGRATIONS:
+            migration.forwards(apps, editor)
     assert made() == NAMES
 
 

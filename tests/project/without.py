@@ -14,6 +14,13 @@ from unittest import mock
 from django.db import connections
 
 
+def _two_messages() -> Any:
+    # What the function in PostgreSQL refuses, it refuses together with the COMMIT.
+    from celery_guard.jobs import running
+
+    return mock.patch.object(running, "commits_at_once", return_value=False)
+
+
 def _fence() -> Iterator[Any]:
     """Writes of the holder no longer compare fence and owner."""
     from celery_guard.jobs import running
@@ -30,6 +37,7 @@ def _fence() -> Iterator[Any]:
             else text(name)
         )
 
+    yield _two_messages()
     yield mock.patch.object(running, "_sql", unfenced)
     yield mock.patch.object(
         running,
@@ -40,12 +48,19 @@ def _fence() -> Iterator[Any]:
 
 def _claim() -> Iterator[Any]:
     """A claim takes a job whatever its state."""
-    from celery_guard.jobs import running
+    from celery_guard.jobs import claiming
+    from celery_guard.outbox.functions import text_of
 
-    text = running._sql
-    yield mock.patch.object(
-        running, "_sql", lambda name: text(name).replace("AND state = 'waiting'", "")
-    )
+    name = "celery_guard_claim_without"
+    text = text_of("claim_1").replace("celery_guard_claim_1", name)
+    usual = claiming._returned
+
+    def unguarded(using: str, statement: str, given: Any) -> Any:
+        with connections[using].cursor() as cursor:
+            cursor.execute(text.replace("AND job.state = 'waiting'", ""))
+        return usual(using, statement.replace("celery_guard_claim_1", name), given)
+
+    yield mock.patch.object(claiming, "_returned", unguarded)
 
 
 def _outbox() -> Iterator[Any]:
@@ -83,10 +98,11 @@ def _finish() -> Iterator[Any]:
     from celery_guard.run import ending
     from celery_guard.run.record import record as usual
 
-    def record(*given: Any) -> bool:
-        usual(*given)
+    def record(*given: Any, **options: Any) -> bool:
+        usual(*given, **options)
         return True
 
+    yield _two_messages()
     yield mock.patch.object(ending, "record", record)
 
 

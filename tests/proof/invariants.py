@@ -5,7 +5,7 @@ import uuid
 
 from django.db import transaction
 
-from celery_guard.jobs import rescuing, running, sending
+from celery_guard.jobs import claiming, rescuing, running, sending
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import NamedJob
@@ -32,7 +32,7 @@ def sent() -> Job:
 
 def claim(job: Job, owner: uuid.UUID, lease: float = 60.0) -> running.Hold | None:
     """The right to run it, if it can be had."""
-    claimed = running.claim("default", NamedJob(job.pk), owner=owner, lease=lease)
+    claimed = claiming.claim("default", NamedJob(job.pk), owner=owner, lease=lease)
     return claimed and claimed.hold
 
 

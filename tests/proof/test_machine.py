@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from celery_guard.jobs import adding, rescuing, running, standing
+from celery_guard.jobs import adding, claiming, rescuing, running, standing
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import release
@@ -93,7 +93,7 @@ class Ledger(RuleBasedStateMachine):
         """A message arrives: the claim succeeds exactly for a sent, waiting job."""
         self.last = "claim"
         before = self._rows()[job]
-        claimed = running.claim("default", NamedJob(job), owner=owner, lease=60.0)
+        claimed = claiming.claim("default", NamedJob(job), owner=owner, lease=60.0)
         ready = before["state"] == State.WAITING and before["sent_at"] is not None
         assert (claimed is not None) == ready
         return claimed.hold if claimed else multiple()

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from celery_guard.errors import KeyBusy
-from celery_guard.jobs import adding, rescuing, running
+from celery_guard.jobs import adding, claiming, rescuing, running
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import NamedJob
@@ -46,7 +46,7 @@ class Worker:
 
     def claim(self, memory: dict[str, Any]) -> None:
         """As for a message: only a sent, waiting job."""
-        claimed = running.claim("default", NamedJob(self._job_id), owner=self.owner, lease=60.0)
+        claimed = claiming.claim("default", NamedJob(self._job_id), owner=self.owner, lease=60.0)
         memory["hold"] = claimed and claimed.hold
 
     def write(self, memory: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from django.db import connection, connections, transaction
 from celery_guard import GuardError, current_job
 from celery_guard.errors import NoCurrentJob
 from celery_guard.events import Event
-from celery_guard.jobs import rescuing, running
+from celery_guard.jobs import claiming, rescuing, running
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Attempt, Job
@@ -219,11 +219,11 @@ def test_everything_with_an_old_fence_is_a_no_op(scratch: Path) -> None:
     """After a second claim the first holder can end, put back or keep nothing."""
     job = job_of(tasks.mark.delay("a"))
     send(job)
-    first = running.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
+    first = claiming.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
     assert first is not None
     _take_away(job)
     send(job)
-    second = running.claim("default", NamedJob(job.pk), owner=owner_of(1), lease=60)
+    second = claiming.claim("default", NamedJob(job.pk), owner=owner_of(1), lease=60)
     assert second is not None
     assert (first.hold.fence, second.hold.fence) == (1, 3)
     before = Job.objects.filter(pk=job.pk).values().get()
@@ -241,7 +241,7 @@ def test_the_owner_is_compared_too(scratch: Path) -> None:
     """The same fence under another owner (a fence handed out twice by a crashed server) holds nothing."""
     job = job_of(tasks.mark.delay("a"))
     send(job)
-    claim = running.claim("default", NamedJob(job.pk), owner=owner_of(1), lease=60)
+    claim = claiming.claim("default", NamedJob(job.pk), owner=owner_of(1), lease=60)
     assert claim is not None
     forged = running.Hold(job_id=job.pk, fence=1, owner=owner_of(2), using="default")
     assert not running.succeed(forged)

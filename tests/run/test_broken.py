@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Attempt, Job
 from celery_guard.run import take
@@ -125,7 +125,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back(scratch: Path) -> None:
     """Held in this process' name and unknown to it: waiting again at once, nothing used up."""
     job = job_of(tasks.mark.delay("a"))
     send(job)
-    assert running.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
+    assert claiming.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
     take._give_back_unseen("default", NamedJob(job.pk))
     job.refresh_from_db()
     assert (job.state, job.reason, job.lost, job.failures) == ("waiting", "outage", 0, 0)

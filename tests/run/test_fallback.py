@@ -16,7 +16,7 @@ from celery_guard import AdmissionRefused, batch
 from celery_guard.enqueue.rollout import bounds, reading
 from celery_guard.enqueue.rollout.bounds import Spent
 from celery_guard.errors import JobError
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.release import release
@@ -300,13 +300,13 @@ def test_a_slot_comes_back_from_a_process_that_died(bound: Bound) -> None:
 def test_without_its_slot_nothing_is_claimed(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that slept between slot and claim leaves the job to others."""
     broker_is_away()
-    usual = running.claim_directly
+    usual = claiming.claim_directly
 
     def late(*args: Any, **options: Any) -> Any:
         Fallback.objects.update(ended_at=timezone.now(), outcome="lost")
         return usual(*args, **options)
 
-    monkeypatch.setattr(fallback.running, "claim_directly", late)
+    monkeypatch.setattr(fallback.claiming, "claim_directly", late)
     job = job_of(served.submit("a"))
     assert (job.state, job.fence, job.starts) == ("waiting", 0, 0)
     assert traces("served") == []
@@ -333,7 +333,7 @@ def test_a_worker_that_was_first_keeps_the_job(bound: Bound) -> None:
     broker_is_away()
     served.delay("a")
     job = Job.objects.get()
-    claim = running.claim_directly(
+    claim = claiming.claim_directly(
         "default", NamedJob(job.pk, job.public_id), owner=job.public_id, lease=60.0
     )
     assert claim is not None

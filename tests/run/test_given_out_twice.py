@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from celery_guard import events
-from celery_guard.jobs import running, standing
+from celery_guard.jobs import claiming, standing
 from celery_guard.jobs.named import JOB_HEADER, NamedJob
 from celery_guard.models import Job
 from celery_guard.run import strangers
@@ -57,9 +57,9 @@ def test_a_direct_claim_compares_too(scratch: Path) -> None:
     """Eager and adopted attempts go through the same comparison."""
     job = job_of(tasks.mark.delay("a"))
     other = NamedJob(job.pk, uuid.uuid4())
-    assert running.claim_directly("default", other, owner=owner(), lease=60) is None
+    assert claiming.claim_directly("default", other, owner=owner(), lease=60) is None
     mine = NamedJob(job.pk, job.public_id)
-    assert running.claim_directly("default", mine, owner=owner(), lease=60) is not None
+    assert claiming.claim_directly("default", mine, owner=owner(), lease=60) is not None
 
 
 def test_what_the_main_process_learns_of_an_old_message_touches_no_other_job(
@@ -72,7 +72,7 @@ def test_what_the_main_process_learns_of_an_old_message_touches_no_other_job(
     assert not standing.unsend("default", other)
     assert not standing.cancel("default", other)
     assert standing.look("default", other) is None
-    assert running.claim("default", NamedJob(job.pk, job.public_id), owner=owner(), lease=60)
+    assert claiming.claim("default", NamedJob(job.pk, job.public_id), owner=owner(), lease=60)
     assert take_from("default", other, owner()) is None
     with transaction.atomic():
         assert not end_of("default", other, owner(), "failed", "timed_out", TimeoutError())

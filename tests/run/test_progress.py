@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from celery_guard import current_job
 from celery_guard.errors import Cancelled, EffectInTransaction, LeaseLost
 from celery_guard.events import Event
-from celery_guard.jobs import cancelling, progress, running
+from celery_guard.jobs import cancelling, claiming, progress
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Attempt, Job
@@ -107,7 +107,7 @@ def test_a_zombie_shows_nothing(scratch: Path) -> None:
         progress.report("default", owner(), {job.pk: told[0]})
         Job.objects.update(done=1, sent_at=in_seconds(0))
         # The same process has it once more: another attempt all the same.
-        assert running.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
+        assert claiming.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
         progress.report("default", owner(), {job.pk: told[0]})
         progress.report("default", uuid.uuid4(), {job.pk: dataclasses.replace(told[0], fence=3)})
 

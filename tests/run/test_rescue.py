@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.db import connections, transaction
 
-from celery_guard.jobs import rescuing, running
+from celery_guard.jobs import claiming, rescuing, running
 from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.models import Attempt, Job
@@ -24,10 +24,10 @@ from tests.run.tasks import long
 pytestmark = on_database
 
 
-def _claimed(name: str = "a", lease: float = 60) -> tuple[Job, running.Claim]:
+def _claimed(name: str = "a", lease: float = 60) -> tuple[Job, claiming.Claim]:
     job = job_of(tasks.mark.delay(name))
     send(job)
-    claim = running.claim("default", NamedJob(job.pk), owner=owner(), lease=lease)
+    claim = claiming.claim("default", NamedJob(job.pk), owner=owner(), lease=lease)
     assert claim is not None
     return job, claim
 
@@ -68,7 +68,7 @@ def test_the_third_lost_lease_is_poison(scratch: Path) -> None:
         assert job.state == expected
         if expected == "waiting":
             send(job)
-            assert running.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
+            assert claiming.claim("default", NamedJob(job.pk), owner=owner(), lease=60)
     assert (job.reason, job.lost, job.starts) == ("poison", 3, 3)
     assert Attempt.objects.filter(job=job).count() == 3
 

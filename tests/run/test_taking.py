@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from celery_guard.enqueue.steering import reading
 from celery_guard.enqueue.steering.turning import turn_on
-from celery_guard.jobs import running
+from celery_guard.jobs import claiming
 from celery_guard.jobs.named import NamedJob
 from celery_guard.run.answer import answer
 from tests.project.shop.tasks import mark
@@ -30,7 +30,7 @@ def _waits_for_the_disk(job: Any) -> bool:
     waits = []
 
     def watch(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
-        if "synchronous_commit" in sql:
+        if "celery_guard_claim" in sql:
             waits.append(not params[-1])
         return execute(sql, params, *rest)
 
@@ -58,7 +58,7 @@ def test_somebody_elses_commit_still_waits(scratch: object) -> None:
     send(job)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = 'on'")
-        claimed = running.claim(
+        claimed = claiming.claim(
             "default", NamedJob(job.pk), owner=uuid.uuid4(), lease=60, lazily=True
         )
         cursor.execute("SHOW synchronous_commit")
