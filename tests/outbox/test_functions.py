@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db]
 NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
 MIGRATIONS: list[Any] = [
     import_module(f"celery_guard.migrations.{name}")
-    for name in ("0002_databases", "9001_worker_functions")
+    for name in ("0002_databases", "0005_worker_functions")
 ]
 
 
