@@ -43,8 +43,6 @@ _BEFORE, _AFTER, _SENT = (
 )
 _NOWHERE: Mapping[str, Any] = MappingProxyType({})
 _encode = JSONEncoder().encode
-
-
 _IN_PYTHON = {_ID: "%(id)s", _ARGS: "%(args)s", _KWARGS: "%(kwargs)s", _INDEX: "%(place)s"}
 _IN_DATABASE = {_ID: "%1$s", _ARGS: "%2$s", _KWARGS: "%3$s", _INDEX: "%4$s"}
 
