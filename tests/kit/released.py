@@ -39,8 +39,14 @@ def unpack(release: str, folder: Path) -> Path:
     subprocess.run(
         ["git", "-C", ROOT, "archive", "--output", packed, release], check=True, capture_output=True
     )
-    # Python knows it since 3.11.4, and warns without it since 3.12.
-    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(packed) as archive:
-        archive.extractall(folder / "release", **safely)
+        archive.extractall(folder / "release", **safe_filter())
     return folder / "release"
+
+
+def safe_filter() -> dict[str, Any]:
+    """What ``extractall`` takes to unpack nothing outside its folder.
+
+    Python knows it since 3.11.4, and warns without it since 3.12.
+    """
+    return {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
