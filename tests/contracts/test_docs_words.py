@@ -7,6 +7,7 @@ import pytest
 
 import celery_guard
 from celery_guard.jobs.states import Reason
+from celery_guard.outbox.functions import CURRENT
 from celery_guard.run.outcome import SILENT
 from celery_guard.settle.states import EffectState, Recovery
 from celery_guard.watch.counted import ALL_COUNTED, TIMED
@@ -35,7 +36,8 @@ ROOMS = ("enqueue", "jobs", "outbox", "relay", "run", "settle", "watch")
 EVENT = re.compile(rf'"((?:{"|".join(ROOMS)})\.[a-z_]+)"')
 # Names under the project's prefix that are no metrics: tables, NOTIFY's channel.
 TABLES = re.compile(
-    r"celery_guard_(job|attempt|effect|outboxmessage|lanelead|lanesnapshot|duty|counter|limit|limithold|insert(_many)?_|release_)$"
+    "celery_guard_(job|attempt|effect|outboxmessage|lanelead|lanesnapshot|duty|counter|limit|limithold"
+    f"|{'|'.join(name.rstrip('0123456789') for name in CURRENT)})$"
 )
 
 
