@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from django.db import IntegrityError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 
@@ -104,10 +105,12 @@ def claim_or_look(
     using: str, job: NamedJob, *, owner: uuid.UUID, lease: float, lazily: bool = False
 ) -> Claim | Standing | None:
     """:func:`claim`, or where that may be had without asking again, how the job stands instead."""
-    if sees_holds(using):
-        lazily = lazily and _is_alone(using)
+    connection = connections[using]
+    if connection.vendor == "postgresql":
+        # In somebody's transaction it would be their commit that doesn't wait.
+        lazily = lazily and not connection.in_atomic_block and connection.get_autocommit()
         given = (job.id, job.public_id, owner, lease, lazily)
-        return _taken(using, job, owner, lambda: _returned(using, _CLAIM, given))
+        return _taken(using, job, owner, lambda: _returned(connection, _CLAIM, given))
     sent = Q(sent_at__isnull=False)
     return _taken(using, job, owner, lambda: _claim_portably(using, job, sent, owner, lease))
 
@@ -117,21 +120,15 @@ def sees_holds(using: str) -> bool:
     return connections[using].vendor == "postgresql"
 
 
-def _is_alone(using: str) -> bool:
-    # In somebody's transaction it would be their commit that doesn't wait.
-    connection = connections[using]
-    return not connection.in_atomic_block and connection.get_autocommit()
-
-
 def claim_directly(
     using: str, job: NamedJob, *, owner: uuid.UUID, lease: float, early: bool = False
 ) -> Claim | None:
     """Take a job without a message of its own: sent or due (``early``: or not yet due)."""
 
     def take() -> Row | None:
-        if connections[using].vendor == "postgresql":
+        if (connection := connections[using]).vendor == "postgresql":
             given = (owner, lease, job.id, job.public_id, early)
-            row = _returned(using, _sql("claim_directly"), given)
+            row = _returned(connection, _sql("claim_directly"), given)
             return None if row is None else (True, *row)
         due = Q() if early else Q(sent_at__isnull=False) | Q(due_at__lte=DatabaseNow())
         return _claim_portably(using, job, due, owner, lease)
@@ -224,5 +221,5 @@ def _sql(name: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
-def _returned(using: str, statement: str, given: Row) -> Row | None:
-    return direct.returned(connections[using], statement, given)
+def _returned(connection: BaseDatabaseWrapper, statement: str, given: Row) -> Row | None:
+    return direct.returned(connection, statement, given)

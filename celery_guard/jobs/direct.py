@@ -155,8 +155,11 @@ def committed_with(
     when it raised the SQLSTATE ``unless``: what follows an error in a message is not
     carried out, so nothing is committed, and the block must be left by an exception.
     """
+    if connection.connection is None:
+        # It was closed inside the block, which Django will not have.
+        connection.ensure_connection()
     with connection.wrap_database_errors:
-        failed = _sent(_ready(connection), name, given)
+        failed = _sent(connection.connection, name, given)
         if failed is None:
             return True
         if failed.diag.sqlstate == unless:
@@ -167,10 +170,19 @@ def committed_with(
 def _sent(raw: Any, name: bytes, given: Sequence[Any]) -> psycopg.Error | None:
     from psycopg.errors import error_from_result
     from psycopg.generators import execute
-    from psycopg.pq import ExecStatus, TransactionStatus
+    from psycopg.pq import Escaping, ExecStatus, TransactionStatus
+
+    def literal(value: str | int | uuid.UUID | None) -> bytes:
+        if value is None:
+            return b"NULL"
+        if isinstance(value, int):
+            return b"%d" % value
+        if isinstance(value, uuid.UUID):
+            return b"'%b'" % value.hex.encode()
+        return Escaping(raw.pgconn).escape_literal(value.encode(raw.info.encoding))
 
     # The protocol takes several statements in a message only without values of their own.
-    message = b"SELECT %b(%b)" % (name, b", ".join(_literal(raw, value) for value in given))
+    message = b"SELECT %b(%b)" % (name, b", ".join([literal(value) for value in given]))
     # A body that asked the database for nothing has not begun its transaction.
     if raw.pgconn.transaction_status != TransactionStatus.IDLE:
         message += b"; COMMIT"
@@ -180,19 +192,6 @@ def _sent(raw: Any, name: bytes, given: Sequence[Any]) -> psycopg.Error | None:
     if last.status != ExecStatus.FATAL_ERROR:
         return None
     return error_from_result(last, encoding=raw.info.encoding)
-
-
-def _literal(raw: Any, value: str | int | uuid.UUID | None) -> bytes:
-    from psycopg.pq import Escaping
-
-    match value:
-        case None:
-            return b"NULL"
-        case int():
-            return b"%d" % value
-        case uuid.UUID():
-            return b"'%b'" % value.hex.encode()
-    return Escaping(raw.pgconn).escape_literal(value.encode(raw.info.encoding))
 
 
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:

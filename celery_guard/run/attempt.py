@@ -68,9 +68,11 @@ def _run(
         ):
             if isinstance(job, Rehearsal):
                 outcome: Succeeded | Retry = run_beside(job, args, kwargs)
-            else:
+            elif job.task.guard.dependency:
                 with within_limits(job):
                     outcome = run_body(job, args, kwargs)
+            else:
+                outcome = run_body(job, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - every end is written down, then told
         outcome = resolve(job, error, args, kwargs)
     finally:
@@ -84,14 +86,14 @@ def _begin(task: Runnable, claim: claiming.Claim) -> CurrentJob:
     connection = connections[claim.hold.using]
     # The stamp, not the mode that the task has now.
     kind = Rehearsal if claim.mode == Mode.COMPARE else CurrentJob
-    inline = inline_of(task.request)
+    request = task.request
+    inline = inline_of(request)
     lease = lease_of(task) if inline is None else inline.lease
     job = kind(task, claim, lease=lease, nested=connection.in_atomic_block)
     live.add((job.id, job.fence))
     # Nobody else sees a claim inside somebody's transaction; SQLite takes one writer at a time.
     if inline is None and not job.nested and connection.vendor != "sqlite":
         heart().watch(job)
-    request = task.request
     request.guard_attempt = job
     tell_tenant(request, claim.tenant)
     # Celery's own retry counter and backoff read it.

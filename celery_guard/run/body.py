@@ -29,10 +29,11 @@ def run_body(job: CurrentJob, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def _in_one_transaction(
     job: CurrentJob, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Succeeded | Retry:
+    connection = connections[job.using]
     with transaction.atomic(using=job.using):
-        depth = len(connections[job.using].atomic_blocks)
+        depth = len(connection.atomic_blocks)
         outcome = _call(job, args, kwargs)
-        if len(connections[job.using].atomic_blocks) != depth:
+        if len(connection.atomic_blocks) != depth:
             raise _left_open(job)
         return close_out(job, outcome)
 

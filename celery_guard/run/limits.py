@@ -46,10 +46,7 @@ def within_limits(job: CurrentJob) -> Iterator[None]:
 
     :raises Throttled: when its time has not come; the body has not begun.
     """
-    if not (name := job.task.guard.dependency):
-        yield
-        return
-    rules = rules_of(name)
+    rules = rules_of(job.task.guard.dependency)
     visit = Visit(
         rules=rules,
         permit=Permit(rules=rules, name=f"{job.public_id.hex}/{job.fence}"),

@@ -67,6 +67,9 @@ def forget(request: Context) -> None:
 
 def _steps(job: CurrentJob) -> Iterator[Step]:
     request = job.request
+    if not (request.callbacks or request.chain):
+        # Of nearly all: and to read one of Celery's settings takes longer than all of this.
+        return
     options = {"parent_id": request.id, "root_id": request.root_id or request.id}
     if job.task.app.conf.task_inherit_parent_priority:
         options["priority"] = (request.delivery_info or {}).get("priority")

@@ -65,13 +65,15 @@ def take(task: Guarded, told: NamedJob | None) -> tuple[NamedJob, Taken] | None:
     None for a message that is to run plainly: it names no job, has none, and the task's mode makes
     none of it. Waits in place while the database is away, for as long as that lasts.
     """
-    using, eager = task.guard.alias, task.request.is_eager
+    using, request = task.guard.alias, task.request
+    eager = request.is_eager
     job = told if told is not None else _adopted(task, using)
     if job is None:
         return None
-    inline = inline_of(task.request)
+    inline = inline_of(request)
     by_message = told is not None and not eager and inline is None
-    if not (eager or (by_message and claiming.sees_holds(using))):
+    sees_holds = by_message and claiming.sees_holds(using)
+    if not (eager or sees_holds):
         _step_aside_if_held(task, job, using)
     if inline is not None:
         claim = _claim(using, job, lambda: inline.claim(job))

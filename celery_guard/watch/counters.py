@@ -13,7 +13,7 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from django.db import DatabaseError, InterfaceError, connections
@@ -71,8 +71,13 @@ class Tally:
 
     def count(self, using: str, name: str, lane: str, by: int = 1) -> None:
         """Count ``name`` in ``lane`` (or under such labels) of the ledger on ``using``."""
+        self.count_all(using, ((name, lane, by),))
+
+    def count_all(self, using: str, counts: Iterable[tuple[str, str, int]]) -> None:
+        """:meth:`count` several: each with its lane, and by how many."""
         with self._lock:
-            self._counts[using, name, lane] += by
+            for name, lane, by in counts:
+                self._counts[using, name, lane] += by
             self._arm()
 
     def flush(self) -> None:

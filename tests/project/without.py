@@ -55,10 +55,10 @@ def _claim() -> Iterator[Any]:
     text = text_of("claim_1").replace("celery_guard_claim_1", name)
     usual = claiming._returned
 
-    def unguarded(using: str, statement: str, given: Any) -> Any:
-        with connections[using].cursor() as cursor:
+    def unguarded(connection: Any, statement: str, given: Any) -> Any:
+        with connection.cursor() as cursor:
             cursor.execute(text.replace("AND job.state = 'waiting'", ""))
-        return usual(using, statement.replace("celery_guard_claim_1", name), given)
+        return usual(connection, statement.replace("celery_guard_claim_1", name), given)
 
     yield mock.patch.object(claiming, "_returned", unguarded)
 
