@@ -5,8 +5,9 @@ child is a fresh interpreter that runs ``guard_relay``. It finds the site as the
 same environment and import path, ``DJANGO_SETTINGS_MODULE``, and the app under the import path at
 which the worker's own app was found (else Django's set-up makes the default app).
 
-The worker looks after its child once a second from its event loop's timer; the child ends when
-the worker is gone, however it went.
+It is started before the worker looks for its broker: while that is away somebody has to say so, to
+measure, and to rescue. From when the worker has met it, it looks after its child once a second from its
+event loop's timer; the child ends when the worker is gone, however it went.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import time
 from typing import Any
 
-from celery.signals import worker_ready, worker_shutdown
+from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
@@ -42,14 +43,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Host:
-    """One worker's relay process, started again whenever it dies.
+    """One worker's relay process, started again whenever it dies."""
 
-    The worker itself goes on while its consumer is made anew; ``consumer`` is the newest one.
-    """
-
-    def __init__(self, consumer: Any) -> None:
-        app, worker = consumer.app, worker_of(consumer)
-        self.consumer = consumer
+    def __init__(self, controller: Any) -> None:
+        app, worker = controller.app, worker_of(controller)
+        self.queues = worker.queues
+        self._controller = controller
         self.desk = Desk.fresh()
         self._command = [sys.executable, "-m", "django", "guard_relay"]
         self._command += ["--parent", str(os.getpid()), "--worker", write_worker(worker)]
@@ -63,7 +62,7 @@ class Host:
 
     def look(self) -> None:
         """Start the child if it isn't running and its pause is over; say how large the pool is."""
-        self.desk.say_size(_slots(self.consumer))
+        self.desk.say_size(_slots(self._controller))
         now = time.monotonic()
         if self._child is not None:
             code = self._child.poll()
@@ -111,17 +110,30 @@ class Host:
 _hosts: list[Host] = []
 
 
+@celeryd_after_setup.connect(dispatch_uid="celery_guard.relay.host")
+def start_hosting(instance: Any, **_: Any) -> None:
+    """Give the worker its relay, before it looks for its broker, which may be away for long."""
+    _host_of(instance)
+
+
 @worker_ready.connect(dispatch_uid="celery_guard.relay.host")
-def start_hosting(sender: Any, **_: Any) -> None:
-    """Give the worker that is ready its relay. Called again after each reconnect."""
+def go_on_hosting(sender: Any, **_: Any) -> None:
+    """Look after the relay of the worker that is ready. Called again after each reconnect."""
+    if (host := _host_of(sender.controller)) is not None:
+        # The worker clears its timer when it loses the broker, and is ready anew afterwards.
+        sender.timer.call_repeatedly(LOOK_EVERY, host.look)
+
+
+def _host_of(controller: Any) -> Host | None:
     if not guard_settings().relay.host or not os.environ.get("DJANGO_SETTINGS_MODULE"):
-        return
+        return None
+    if _hosts and _hosts[0].queues != worker_of(controller).queues:
+        # The site has added a queue since. The relay says on its command line what is served.
+        end_hosting()
     if not _hosts:
-        _hosts.append(Host(sender))
-    _hosts[0].consumer = sender
+        _hosts.append(Host(controller))
     _hosts[0].look()
-    # The worker clears its timer when it loses the broker, and is ready anew afterwards.
-    sender.timer.call_repeatedly(LOOK_EVERY, _hosts[0].look)
+    return _hosts[0]
 
 
 @worker_shutdown.connect(dispatch_uid="celery_guard.relay.host")
@@ -142,17 +154,18 @@ def advised_slots() -> int | None:
     return _hosts[0].desk.advised()
 
 
-def worker_of(consumer: Any) -> Worker:
-    """What the Celery worker of ``consumer`` serves."""
-    queues = tuple(consumer.app.amqp.queues.consume_from)
-    return Worker(name=consumer.hostname, queues=queues, slots=_slots(consumer))
+def worker_of(controller: Any) -> Worker:
+    """What the Celery worker that ``controller`` runs serves."""
+    queues = tuple(controller.app.amqp.queues.consume_from)
+    return Worker(name=controller.hostname, queues=queues, slots=_slots(controller))
 
 
-def _slots(consumer: Any) -> int:
+def _slots(controller: Any) -> int:
     # A pool of greenlets counts those that run as its processes; only a scaled one can change.
-    if consumer.controller.autoscale and (scaler := consumer.controller.autoscaler):
-        return max(1, int(scaler.processes))
-    limit = getattr(consumer.pool, "limit", None) or consumer.controller.concurrency
+    if controller.autoscale and (scaler := controller.autoscaler):
+        # This is asked before the pool is filled, too.
+        return max(1, int(scaler.processes if controller.pool.active else scaler.min_concurrency))
+    limit = getattr(controller.pool, "limit", None) or controller.concurrency
     return int(limit or 1)
 
 

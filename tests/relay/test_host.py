@@ -8,12 +8,13 @@ import psutil
 import pytest
 from celery import current_app
 
-from celery_guard.models import LaneLead, WorkerPresence
+from celery_guard.models import LaneLead, LaneSnapshot, WorkerPresence
 from celery_guard.relay.broker_app import load_app, path_of
 from celery_guard.relay.host import read_worker, write_worker
 from celery_guard.relay.presence import Worker
+from tests.kit.brokers import on_broker
 from tests.kit.wait import wait_for
-from tests.project.shop.tasks import plain
+from tests.project.shop.tasks import mark, plain
 from tests.project.shop.witness import traces
 from tests.relay.ledger import queue_of
 
@@ -33,7 +34,7 @@ def relays_of(process) -> list[psutil.Process]:
 
 
 def only_relay(process) -> psutil.Process:
-    return wait_for(lambda: relays_of(process), what="the hosted relay")[0]
+    return wait_for(lambda: relays_of(process), timeout=60, what="the hosted relay")[0]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
@@ -62,6 +63,39 @@ def test_a_dead_relay_is_started_again(worker):
         timeout=40,
         what="a new relay",
     )
+
+
+def before_its_broker(processes, url: str):
+    """A worker that still looks for its broker."""
+    argv = ["-m", "celery", "-A", "tests.project.celery", "worker", "-c", "1"]
+    return processes.python(*argv, env={"GUARD_TEST_BROKER_URL": url})
+
+
+@pytest.mark.bar
+def test_a_worker_that_has_not_met_its_broker_hosts_a_relay(processes, own_redis):
+    """Nothing listens yet: the lanes are led and measured all the same, and no second relay follows."""
+    own_redis.stop()
+    with on_broker(own_redis.url):
+        process = before_its_broker(processes, own_redis.url)
+        relay = only_relay(process)
+        wait_for(LaneLead.objects.filter(owner__isnull=False).exists, timeout=60, what="a lead")
+        wait_for(LaneSnapshot.objects.exists, timeout=60, what="a measurement")
+        wait_for(WorkerPresence.objects.exists, timeout=60, what="the worker's report")
+        handle = mark.delay("met")
+        own_redis.start()
+        wait_for(lambda: handle.job.state == "succeeded", timeout=60, what="the job")
+        assert [found.pid for found in relays_of(process)] == [relay.pid]
+        process.stop(timeout=40)
+    assert not relay.is_running() or relay.status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_relay_of_a_worker_that_never_met_its_broker_ends_with_it(processes, own_redis):
+    """It is killed while it still looks for the broker."""
+    own_redis.stop()
+    process = before_its_broker(processes, own_redis.url)
+    relay = only_relay(process)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: not psutil.pid_exists(relay.pid), timeout=40, what="the relay's end")
 
 
 def test_the_relay_ends_when_its_worker_is_killed(worker):
