@@ -74,6 +74,7 @@ class Relay:
         self._only = lanes
         self._liveness = liveness
         self._parent = parent
+        self._own = [] if worker is None else [worker]
         self._inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._stopping = False
         self._leads: dict[str, Lead] = {}
@@ -228,7 +229,8 @@ class Relay:
             self._paces[lane] = Pace(self._settings.batch, self._settings.poll)
         fault_point("relay.leads")
         if self._leads:
-            self._workers = live_workers(self.using)
+            # Its own is known before anybody has reported; else all that is due would be sent at once.
+            self._workers = live_workers(self.using) or self._own
 
     def _alive(self) -> None:
         now = time.monotonic()

@@ -9,7 +9,7 @@ from tests.kit.processes import Processes
 from tests.kit.wait import wait_for
 from tests.project.shop.tasks import hold, mark
 from tests.project.shop.witness import open_gate
-from tests.relay.ledger import measured
+from tests.relay.ledger import measured, wait_until_workers_are_read
 from tests.run.marks import on_database
 
 pytestmark = on_database
@@ -25,6 +25,7 @@ def test_a_small_job_starts_while_long_ones_wait(processes: Processes) -> None:
     measured(mark.name, seconds=1, runs=10)
     hire(processes, concurrency=2, env=KEEPS)
     wait_for(WorkerPresence.objects.exists, what="the worker's report")
+    wait_until_workers_are_read("medium")
     enqueue_many([hold.s(f"long-{n}") for n in range(40)])
     longs = Job.objects.filter(task=hold.name)
     wait_for(longs.filter(state="running").exists, what="a long job to run")

@@ -12,8 +12,9 @@ from kombu import Connection
 from celery_guard.conf import guard_settings
 from celery_guard.jobs.named import JOB_HEADER, named_in
 from celery_guard.jobs.sending import Lead
-from celery_guard.models import Job, Series
+from celery_guard.models import Job, LaneLead, Series
 from celery_guard.relay import lead as leads
+from tests.kit.wait import wait_for
 
 
 def queue_of(lane: str = "high") -> str:
@@ -82,3 +83,15 @@ def depth(url: str, queue: str) -> int:
             return int(channel.queue_declare(queue, passive=True).message_count)
         except connection.channel_errors:
             return 0
+
+
+def wait_until_workers_are_read(lane: str) -> None:
+    """Until the leader of ``lane`` knows of all workers that have reported by now."""
+    led = LaneLead.objects.filter(lane=lane, lead_until__isnull=False)
+    seen = wait_for(led.first, what=f"a leader of {lane}")
+    assert seen is not None
+    for _ in range(2):
+        # Who serves a lane is read with every renewal.
+        later = led.filter(lead_until__gt=seen.lead_until)
+        seen = wait_for(later.first, what="a renewal")
+        assert seen is not None

@@ -7,17 +7,25 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from celery import current_app
 from django.db import connection, transaction
 from django.utils import timezone
 
 from celery_guard.models import Job, LaneLead, OutboxMessage
 from celery_guard.relay import presence
+from celery_guard.relay.loop import Relay
 from celery_guard.relay.presence import Worker
 from tests.factories import envelope, make_job
 from tests.kit.brokers import delete_queues
 from tests.kit.wait import wait_for
 from tests.relay.consumer import Consumer
-from tests.relay.ledger import depth, jobs_on_redis, queue_of, unsent
+from tests.relay.ledger import (
+    depth,
+    jobs_on_redis,
+    queue_of,
+    unsent,
+    wait_until_workers_are_read,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -210,10 +218,7 @@ def test_the_window_bounds_what_the_broker_holds(relay, consumer):
     """Late binding: with more due than the window, the rest waits in the database, in order."""
     relay()
     presence.report("default", uuid.uuid4(), Worker(name="w", queues=(queue_of(),), slots=1))
-    for _ in range(2):
-        # Who serves a lane is read with every renewal.
-        seen = LaneLead.objects.get(lane="high").lead_until
-        wait_for(lambda t=seen: LaneLead.objects.get(lane="high").lead_until > t, what="a renewal")
+    wait_until_workers_are_read("high")
     # One transaction, so that the order of release is the order of due times.
     with transaction.atomic():
         jobs = [make_job(due_in=-60 + n).pk for n in range(40)]
@@ -221,6 +226,22 @@ def test_the_window_bounds_what_the_broker_holds(relay, consumer):
     wait_for(lambda: unsent() == 24, what="the rest to be left alone")
     wait_for(lambda: consumer.consume() == 40, what="the rest to follow")
     assert consumer.order == jobs
+
+
+def test_a_hosted_relay_knows_its_worker_before_it_has_reported():
+    """With a backlog at its start it would send a thousand, which no window takes back."""
+    relay = Relay("default", current_app, worker=Worker(name="w", queues=(queue_of(),), slots=2))
+    with transaction.atomic():
+        for _ in range(40):
+            make_job()
+    try:
+        for _ in range(3):
+            relay._turn()
+        assert unsent() == 24
+    finally:
+        for line in relay._lines.values():
+            line.stop()
+            line.join(5)
 
 
 def test_a_plain_job_is_gone_when_it_is_sent(relay):
