@@ -10,5 +10,7 @@ CELERY_CONTROL_EXCHANGE, CELERY_EVENT_EXCHANGE = "celery", "celeryev"
 CELERY_GUARD = {
     **site.CELERY_GUARD,
     "control_queue": "celery",
+    # Some of their chords have a thousand members, and a chord is one message until it starts.
+    "outbox": {"payload_limit": 4 * 1024 * 1024},
     "lanes": {"high": {"queue": "high"}, "low": {"queue": "low"}},
 }
