@@ -1,7 +1,9 @@
-"""PostgreSQL's statements on the driver's own cursor: half of what Django's costs a call.
+"""PostgreSQL's statements past Django's cursor, which costs a call half of its processor time.
 
-What Django's does besides is done here too: its checks, its errors, and its own cursor wherever
-somebody would see the difference, because queries are logged or wrapped.
+Statements go through the driver's own cursor, functions to the server without one, and the last
+function of a transaction in one message with its COMMIT. What Django's cursor does besides is done
+here too: its checks, its errors, and it does the work itself wherever somebody would see the
+difference, because queries are logged or wrapped.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from celery_guard.faults import POINTS
 from tests.chaos import soak, table
@@ -54,25 +56,28 @@ def _disturb(options: argparse.Namespace, names: tuple[str, ...]) -> int:
     )
     if options.windows:
         plan = dataclasses.replace(plan, windows=options.windows)
-    try:
-        found = table.run(plan)
-    except Missing as error:
-        return _missing(plan.pair, error)
-    _print_table(plan, found)
-    if options.json:
-        print(json.dumps(_table_as_json(plan, found)))
-    return 1 if found.faults else 0
+    return _tell(options, plan, table.run, _print_table, _table_as_json)
 
 
 def _soak(options: argparse.Namespace) -> int:
     plan = soak.Plan(pair=options.pair, seconds=options.soak, seed=options.seed, keep=options.logs)
+    return _tell(options, plan, soak.run, _print_soak, _soak_as_json)
+
+
+def _tell(
+    options: argparse.Namespace,
+    plan: Any,
+    run: Callable[[Any], Any],
+    show: Callable[[Any, Any], None],
+    as_json: Callable[[Any, Any], dict[str, object]],
+) -> int:
     try:
-        found = soak.run(plan)
+        found = run(plan)
     except Missing as error:
         return _missing(plan.pair, error)
-    _print_soak(plan, found)
+    show(plan, found)
     if options.json:
-        print(json.dumps(_soak_as_json(plan, found)))
+        print(json.dumps(as_json(plan, found)))
     return 1 if found.faults else 0
 
 

@@ -7,12 +7,15 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.crew import Crew, Member
-from tests.chaos.stage import Servers
+from servers import free_port
+from tests.chaos.crew import Crew, Member, start_provider
+from tests.chaos.pace import Pace, hang_up
+from tests.chaos.stage import Servers, own_stage
 
 OUTAGE = 5.0
 """Seconds for which something is away."""
@@ -174,6 +177,35 @@ def _set(clock: Path, seconds: int) -> None:
     # In place: processes have the file mapped.
     with clock.open("r+b" if clock.exists() else "wb") as file:
         file.write(struct.pack("q", seconds))
+
+
+@contextlib.contextmanager
+def play(pair: str, keep: Path | None, rate: float, seed: int) -> Iterator[tuple[Scene, Pace]]:
+    """A crew at work on servers of its own, and how the time goes by there; all ended afterwards.
+
+    :raises Missing: when a server of the pair can't be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="celery-guard-chaos-") as made:
+        folder = keep or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        with own_stage(pair, folder, port) as servers:
+            provider = start_provider(folder, port, seed)
+            clock = clock_of(folder)
+            pace = Pace(Crew(folder, rate, clock[1] if clock else None))
+            scene = Scene(
+                servers=servers,
+                crew=pace.crew,
+                clock=clock[0] if clock else None,
+                dice=random.Random(seed),
+                hold=pace.hold,
+            )
+            try:
+                yield scene, pace
+            finally:
+                pace.crew.end()
+                provider.kill()
+                hang_up()
 
 
 @contextlib.contextmanager

@@ -8,19 +8,14 @@ import dataclasses
 import itertools
 import math
 import os
-import random
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from servers import free_port
-from tests.chaos.crew import Crew, start_provider
-from tests.chaos.disturbances import DISTURBANCES, NEED_A_CLOCK, Scene, clock_of
+from tests.chaos.disturbances import DISTURBANCES, NEED_A_CLOCK, Scene, play
 from tests.chaos.level import Sample, growth, sample
 from tests.chaos.pace import Pace, hang_up
-from tests.chaos.stage import own_stage
 from tests.chaos.verdict import Verdict, ended_jobs, judge, open_jobs
 
 WARM_UP = 40.0
@@ -82,29 +77,9 @@ def run(plan: Plan) -> Soak:
 
     :raises Missing: when a server of the pair can't be had.
     """
-    with tempfile.TemporaryDirectory(prefix="celery-guard-soak-") as made:
-        folder = plan.keep or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
-        os.environ["CHAOS_KEEP"] = str(KEEP)
-        with own_stage(plan.pair, folder, port) as servers:
-            provider = start_provider(folder, port, plan.seed)
-            clock = clock_of(folder)
-            crew = Crew(folder, UNBOUNDED, clock[1] if clock else None)
-            pace, dice = Pace(crew), random.Random(plan.seed)
-            scene = Scene(
-                servers=servers,
-                crew=crew,
-                clock=clock[0] if clock else None,
-                dice=dice,
-                hold=pace.hold,
-            )
-            try:
-                return _Run(plan, pace, scene).go()
-            finally:
-                crew.end()
-                provider.kill()
-                hang_up()
+    os.environ["CHAOS_KEEP"] = str(KEEP)
+    with play(plan.pair, plan.keep, UNBOUNDED, plan.seed) as (scene, pace):
+        return _Run(plan, pace, scene).go()
 
 
 class _Run:

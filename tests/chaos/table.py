@@ -2,19 +2,14 @@
 
 import dataclasses
 import itertools
-import random
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from servers import free_port
-from tests.chaos.crew import Crew, start_provider
-from tests.chaos.disturbances import DISTURBANCES, NEED_A_CLOCK, Scene, clock_of
+from tests.chaos.disturbances import DISTURBANCES, NEED_A_CLOCK, Scene, play
 from tests.chaos.pace import Pace, hang_up
-from tests.chaos.stage import own_stage
 from tests.chaos.verdict import Verdict, ended_jobs, judge, open_jobs
 
 WARM_UP = 40.0
@@ -73,28 +68,8 @@ def run(plan: Plan) -> Table:
 
     :raises Missing: when a server of the pair can't be had.
     """
-    with tempfile.TemporaryDirectory(prefix="celery-guard-chaos-") as made:
-        folder = plan.keep or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
-        with own_stage(plan.pair, folder, port) as servers:
-            provider = start_provider(folder, port, plan.seed)
-            clock = clock_of(folder)
-            crew = Crew(folder, plan.rate, clock[1] if clock else None)
-            running = _Run(plan, crew)
-            scene = Scene(
-                servers=servers,
-                crew=crew,
-                clock=clock[0] if clock else None,
-                dice=random.Random(plan.seed),
-                hold=running.pace.hold,
-            )
-            try:
-                return running.go(scene)
-            finally:
-                crew.end()
-                provider.kill()
-                hang_up()
+    with play(plan.pair, plan.keep, plan.rate, plan.seed) as (scene, pace):
+        return _Run(plan, pace).go(scene)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +82,9 @@ class _Phases:
 
 
 class _Run:
-    def __init__(self, plan: Plan, crew: Crew) -> None:
+    def __init__(self, plan: Plan, pace: Pace) -> None:
         self._plan = plan
-        self.pace = Pace(crew)
+        self.pace = pace
 
     def go(self, scene: Scene) -> Table:
         self.pace.wait(WARM_UP, lambda: ended_jobs() >= 3)

@@ -146,6 +146,18 @@ def test_a_call_belongs_to_the_transaction() -> None:
     assert OutboxMessage.objects.count() == 1
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.django_db(transaction=True)
+def test_a_call_in_a_pipeline_goes_through_the_cursor() -> None:
+    """Elsewhere the driver would mistake the answers of the statements before for the call's own."""
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    with driver.pipeline():
+        driver.execute("SELECT 1")
+        assert int(direct.called(connection, SUM, (3, 4))) == 7
+    assert int(direct.called(connection, SUM, (5, 6))) == 11
+
+
 @pytest.mark.django_db
 def test_errors_of_a_call_are_djangos() -> None:
     """With what the server said, as the driver's own."""
