@@ -19,11 +19,11 @@ def sent(lane: str = "high", *, ago: float = 0.0, **changes: object) -> Job:
     return make_job(lane, **{"sent_at": when, "sends": 1, **changes})
 
 
-def running(lane: str = "high", **changes: object) -> Job:
-    """A job that an attempt holds."""
+def running(lane: str = "high", *, ago: float = 0.0, **changes: object) -> Job:
+    """A job that an attempt holds; it was sent ``ago`` seconds before now."""
     now = timezone.now()
     held = {"state": State.RUNNING, "owner": uuid.uuid4(), "fence": 1, "starts": 1}
-    return sent(lane, **{**held, "started_at": now, "lease_until": now, **changes})
+    return sent(lane, ago=ago, **{**held, "started_at": now, "lease_until": now, **changes})
 
 
 def ended(lane: str = "high", state: State = State.SUCCEEDED, **changes: object) -> Job:

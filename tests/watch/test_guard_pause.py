@@ -13,7 +13,8 @@ from django.core.management import CommandError, call_command
 from celery_guard.enqueue.steering import reading
 from celery_guard.management.commands.guard_pause import seconds_in
 from celery_guard.models import Switch
-from celery_guard.watch.doctor.lanes import look_at_leftovers, look_at_switches
+from celery_guard.watch.doctor.lanes import look_at_switches
+from celery_guard.watch.doctor.leftovers import look_at_leftovers
 from celery_guard.watch.lanes import read_lanes
 from celery_guard.watch.metrics import LANE_METRICS
 from celery_guard.watch.models import LaneSnapshot
@@ -105,7 +106,7 @@ def test_times_as_people_write_them(text: str, seconds: float | None) -> None:
 def test_the_doctor_names_what_is_held() -> None:
     """A warning with the line that ends it; a relay that leaves a closed lane alone is not blamed."""
     make_job("low", due_in=-120)
-    assert [finding.what for finding in look_at_leftovers("default")] == ["outbox"]
+    assert [finding.what for finding in look_at_leftovers("default")] == ["outbox of low"]
     run("guard_pause", lane="low", **PAUSE)
     (finding,) = look_at_switches("default")
     assert (finding.level, finding.what) == ("warning", "steering")

@@ -15,12 +15,12 @@ from celery_guard.watch.doctor.finding import Finding
 from celery_guard.watch.doctor.lanes import (
     look_at_duties,
     look_at_lanes,
-    look_at_leftovers,
     look_at_limits,
     look_at_releases,
     look_at_reserves,
     look_at_switches,
 )
+from celery_guard.watch.doctor.leftovers import look_at_leftovers
 from celery_guard.watch.doctor.settings import look_at_settings
 
 

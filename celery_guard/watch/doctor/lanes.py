@@ -6,29 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 from celery import Celery
-from django.db.models import Exists, F, Max
+from django.db.models import F
 
 from celery_guard import __version__
 from celery_guard.conf import Lane, guard_settings
-from celery_guard.jobs.clock import DatabaseNow, database_time, in_seconds
-from celery_guard.jobs.models import Job
-from celery_guard.jobs.states import Reason
+from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.relay.broker_app import path_of
 from celery_guard.relay.costs import Costs
 from celery_guard.relay.duties import registered
 from celery_guard.relay.models import Duty, LaneLead
 from celery_guard.relay.presence import live_workers, slots_of
 from celery_guard.relay.reserve import most_long
-from celery_guard.settle.models import Effect
-from celery_guard.settle.states import EffectState
 from celery_guard.watch.doctor.finding import Finding, fault, ok, warning
-from celery_guard.watch.lanes import closing
 from celery_guard.watch.limits import limits_now
 from celery_guard.watch.paused import in_force
 from celery_guard.watch.spoken import spoken
 
-LOOKED_AT = 100_000
-"""The newest jobs that are looked through for dead letters; no index leads to them."""
 OVERDUE = 5
 """Periods after which a duty that nobody has done is overdue."""
 QUICK = 5.0
@@ -145,27 +138,6 @@ def _is_overdue(using: str, name: str, every: float) -> bool:
     return late.exists()
 
 
-def look_at_leftovers(using: str) -> Iterator[Finding]:
-    """What waits for a person: effects without an answer, new dead letters; what was not sent."""
-    unknown = Effect.objects.using(using).filter(state=EffectState.MANUAL).count()
-    if unknown:
-        yield warning(
-            "effects",
-            f"waiting for a person's word: {unknown}; did the provider apply them?",
-            "Settle them in the admin.",
-        )
-    yield from _dead_letters(using)
-    expected = Job.objects.using(using).unsent().filter(~Exists(closing()))
-    oldest = expected.order_by("due_at").values_list("due_at", flat=True)
-    if (stuck := oldest.filter(due_at__lt=in_seconds(-60)).first()) is not None:
-        age = (database_time(using) - stuck).total_seconds()
-        yield warning(
-            "outbox",
-            f"a job has been due for {spoken(age)} and was not sent",
-            "python manage.py guard_stats says which lane; see the lanes above.",
-        )
-
-
 def look_at_switches(using: str) -> Iterator[Finding]:
     """What an operator holds, refuses or demotes; easily forgotten."""
     for one in in_force([using]):
@@ -176,22 +148,3 @@ def look_at_limits() -> Iterator[Finding]:
     """Which limits were changed at run time; the settings count again when it is over."""
     for one in limits_now(set_only=True):
         yield warning("limits", one.says, f"python manage.py guard_limit {one.dependency} --end")
-
-
-def _dead_letters(using: str) -> Iterator[Finding]:
-    jobs = Job.objects.using(using)
-    newest = jobs.aggregate(newest=Max("pk"))["newest"] or 0
-    recent = jobs.dead_letters().filter(
-        pk__gt=newest - LOOKED_AT, error__isnull=False, finished_at__gt=in_seconds(-3600)
-    )
-    reasons = Counter(recent.values_list("reason", flat=True))
-    if not reasons:
-        return
-    told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    hint = (
-        "`python manage.py guard_stats --dead-letters` and the admin say what went wrong; mend "
-        "that, then replay them: guard_replay."
-    )
-    if Reason.UNKNOWN_TASK in reasons:
-        hint = "unknown_task: restart the workers, they run older code. " + hint
-    yield warning("dead letters", f"of the last hour, by reason: {told}", hint)

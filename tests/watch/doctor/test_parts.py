@@ -18,9 +18,11 @@ from django.utils import timezone
 
 from celery_guard import __version__
 from celery_guard.conf import guard_settings
+from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.jobs.states import State
 from celery_guard.models import Duty, Effect, LaneLead, WorkerPresence
 from celery_guard.relay.duties import registered
+from celery_guard.relay.presence import WINDOW_LEAST
 from celery_guard.settle.states import EffectState, Recovery
 from celery_guard.watch.doctor import database
 from celery_guard.watch.doctor.broker import look_at_broker, look_at_redis
@@ -29,16 +31,16 @@ from celery_guard.watch.doctor.finding import Finding, Level
 from celery_guard.watch.doctor.lanes import (
     look_at_duties,
     look_at_lanes,
-    look_at_leftovers,
     look_at_releases,
     look_at_reserves,
 )
+from celery_guard.watch.doctor.leftovers import look_at_leftovers
 from servers.processes import free_port
 from tests.factories import make_job
 from tests.kit.brokers import Own, on_broker
 from tests.kit.site import app
 from tests.relay.ledger import measured, queue_of
-from tests.watch.rows import aged, ended
+from tests.watch.rows import aged, ended, running, sent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.mariadb]
 
@@ -69,6 +71,11 @@ def serve(*lanes: str, slots: int = 2) -> None:
     WorkerPresence.objects.create(
         owner=uuid.uuid4(), name="w@host", queues=queues, slots=slots, seen_at=timezone.now()
     )
+
+
+def hold(lane: str) -> None:
+    """An operator has paused a lane; ``""``: all of them."""
+    turn_on("default", action="hold", lane=lane, reason="r", author="ana", seconds=600)
 
 
 def test_a_lane_needs_a_relay_and_a_worker() -> None:
@@ -190,9 +197,30 @@ def test_new_dead_letters_are_told_by_reason() -> None:
 
 
 def test_a_job_that_is_due_and_stays_is_told() -> None:
-    """Due for over a minute and not sent: the outbox stands still."""
+    """It could have gone for over a minute and was not sent: the outbox stands still."""
     aged("high", seconds=300)
-    assert "5 min" in only(look_at_leftovers("default")).says
+    finding = only(look_at_leftovers("default"))
+    assert (finding.what, finding.level) == ("outbox of high", Level.WARNING)
+    assert "5 min" in finding.says
+
+
+@pytest.mark.parametrize(
+    "why_not",
+    [
+        pytest.param(lambda: [running(ago=300) for _ in range(WINDOW_LEAST)], id="full window"),
+        pytest.param(lambda: sent("high", ago=5), id="the relay sends"),
+        pytest.param(lambda: hold("high"), id="the lane is held"),
+        pytest.param(lambda: hold(""), id="everything is held"),
+    ],
+)
+def test_a_line_that_is_meant_to_wait_is_no_outbox_that_stands_still(
+    why_not: Callable[[], object],
+) -> None:
+    """A busy lane has a backlog; that is for the alerts on age, and no fault of the relay's."""
+    serve("high", slots=2)
+    aged("high", seconds=300)
+    why_not()
+    assert not list(look_at_leftovers("default"))
 
 
 def test_tables_of_another_release_are_named() -> None:

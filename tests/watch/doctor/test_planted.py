@@ -206,7 +206,7 @@ PLANTED: dict[str, tuple[Callable[[Site], object], str, str]] = {
         "redis",
         "",
     ),
-    "jobs that are due and stay": (lambda s: aged("high", seconds=300), "outbox", ""),
+    "jobs that are due and stay": (lambda s: aged("high", seconds=300), "outbox of high", ""),
     "workers of older code": (
         lambda s: ended(state=State.FAILED, reason="unknown_task"),
         "dead letters",
