@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from celery_guard.models import LaneSnapshot
+from celery_guard.models import Job, LaneSnapshot
+from celery_guard.relay.presence import Worker, report
 from celery_guard.watch.lanes import LaneView, oldest_snapshot, read_lanes
 from celery_guard.watch.ledgers import read_all_lanes, together
 from celery_guard.watch.snapshot import take_snapshot
 from celery_guard.watch.spoken import spoken
+from tests.project.shop.tasks import mark
+from tests.relay.ledger import queue_of
 from tests.watch.rows import aged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.mariadb]
@@ -30,6 +34,19 @@ def test_the_age_grows_while_nobody_measures() -> None:
     first = lane().age
     assert first >= 100
     assert lane().age > first
+
+
+def test_ages_are_true_on_a_site_without_time_zones(settings: Settings) -> None:
+    """What the database's clock wrote is compared with what it says now, whatever Django reads it as."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Tokyo"
+    mark.delay("a")
+    served = Job.objects.get().lane
+    report("default", uuid.uuid4(), Worker(name="w@host", queues=(queue_of(served),), slots=2))
+    take_snapshot("default")
+    view = lane(served)
+    assert (view.ready, view.scheduled, view.slots) == (1, 0, 2)
+    assert 0 < view.age < 60
+    assert 0 <= view.snapshot_age < 60
 
 
 def test_lanes_come_in_the_settings_order_with_their_queues() -> None:
