@@ -168,7 +168,7 @@ class RetryAfter(Verdict):
     :param after: seconds, or what a provider sent as ``Retry-After`` (seconds or a date of HTTP, as
         text), or an aware datetime. Text that is neither counts as a second; what lies in the past
         is now.
-    :raises ValueError: when the number is not finite.
+    :raises ValueError: when the number is not finite, or the datetime names no zone.
     """
 
     def __init__(self, after: float | str | datetime, message: str = "") -> None:
@@ -183,6 +183,8 @@ class RetryAfter(Verdict):
 
 def _instant(after: float | str | datetime) -> datetime | None:
     if isinstance(after, datetime):
+        if after.tzinfo is None:
+            raise ValueError(f"RetryAfter takes a datetime with a time zone, not {after!r}")
         return after
     if not isinstance(after, str) or _number(after) is not None:
         return None

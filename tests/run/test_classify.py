@@ -163,6 +163,12 @@ def test_retry_after_takes_what_a_provider_sends(after: float | str, seconds: fl
     assert type(error)(*error.args).seconds == seconds
 
 
+def test_a_datetime_without_a_zone_is_refused() -> None:
+    """At once and by name, not as an arithmetic error from within."""
+    with pytest.raises(ValueError, match="with a time zone"):
+        RetryAfter(datetime(2050, 1, 1))  # noqa: DTZ001 - that is the fault
+
+
 @pytest.mark.parametrize(
     "text",
     [
