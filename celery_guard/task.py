@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from celery import Celery, Task, shared_task
+from django.views.decorators.debug import sensitive_variables
 from kombu.utils.uuid import uuid
 
 from celery_guard.conf import Mode, guard_settings
@@ -120,11 +121,13 @@ class GuardedTask(_Task):
         handle.using, handle.lane = self.guard.alias, self.guard.lane
         return handle
 
+    @sensitive_variables()
     def delay(self, *args: Any, **kwargs: Any) -> JobHandle:
         """Enqueue one job in the open transaction; see :meth:`apply_async`."""
         handle: JobHandle = self.apply_async(args, kwargs)
         return handle
 
+    @sensitive_variables()
     def apply_async(  # type: ignore[override]
         self,
         args: Any = None,
@@ -154,6 +157,7 @@ class GuardedTask(_Task):
         mode = Mode.ON if collection() is not None else self._mode(args, kwargs)
         return self._publish(mode, args, kwargs, task_id, producer, options)
 
+    @sensitive_variables()
     def submit(self, *args: Any, **kwargs: Any) -> JobHandle:
         """Have the work done, in the way that the task's mode says, and return the handle.
 
@@ -221,10 +225,12 @@ class GuardedTask(_Task):
     # An override, or what a test puts in its place, has no such mark, and is always called.
     apply_async.guard_own = True  # type: ignore[attr-defined]
 
+    @sensitive_variables()
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> Any:
         """:meth:`delay`, which waits for the commit by itself, and returns the handle."""
         return self.delay(*args, **kwargs)
 
+    @sensitive_variables()
     def apply_async_on_commit(self, *args: Any, **options: Any) -> Any:
         """:meth:`apply_async`, which waits for the commit by itself, and returns the handle."""
         return self.apply_async(*args, **options)
@@ -300,6 +306,8 @@ def guarded_task(*args: Any, base: type[GuardedTask] = GuardedTask, **options: A
         are the same, else False or a name for the difference. Without it: equal as JSON.
     :param fallback: True: while the broker is away, ``submit`` may run the job in the web process,
         within the bounds of the settings ``rollout.fallback.*``.
+    :param sensitive: names of arguments that only the body is to see: they are ``<hidden>`` in
+        Celery's logs and events, and taken out of the texts of errors.
     :raises ImproperlyConfigured: at definition, naming every fault of the declaration.
     """
 

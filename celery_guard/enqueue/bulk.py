@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 
 from django.db import connections, transaction
+from django.views.decorators.debug import sensitive_variables
 
 from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.call import Call, Enqueued
@@ -61,6 +62,7 @@ class Batch:
         """:meth:`put` for a call that is known so far by its draft only."""
         self._pending.append(draft)
 
+    @sensitive_variables()
     def write(self) -> None:
         """Write all jobs or none, and answer their handles.
 

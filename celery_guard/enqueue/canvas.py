@@ -20,6 +20,7 @@ from celery.canvas import (  # type: ignore[attr-defined]
     group,
     maybe_signature,
 )
+from django.views.decorators.debug import sensitive_variables
 from kombu.utils import json
 
 from celery_guard.enqueue.bulk import batch
@@ -90,6 +91,7 @@ def _ours(canvas: Any) -> bool:
 def _bulk(original: Callable[..., Any]) -> Callable[..., Any]:
     celerys = untouched(original, "celery.canvas")
 
+    @sensitive_variables()
     @functools.wraps(original)
     def apply(self: Any, *args: Any, **options: Any) -> Any:
         if not _ours(self):
@@ -104,6 +106,7 @@ def _bulk(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _frozen(original: Callable[..., Any]) -> Callable[..., Any]:
+    @sensitive_variables()
     @functools.wraps(original)
     def apply_async(
         self: Any, args: Any = None, kwargs: Any = None, task_id: Any = None, **options: Any

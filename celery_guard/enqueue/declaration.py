@@ -16,6 +16,7 @@ from django.db import connections
 from celery_guard.conf import guard_settings, sound_settings
 from celery_guard.enqueue.binding import Shape
 from celery_guard.enqueue.coalescing import Coalescing, faults_of
+from celery_guard.enqueue.hiding import sensitive_faults
 from celery_guard.errors import MissingKey
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class Declaration:
     which stands in the key's place. ``lease`` is in seconds; ``failures`` the budget of transient
     failures; ``None`` means the setting's value. ``cost``: seconds that a run takes, None: measured. ``comparable`` says that the body has no effects
     but business writes on ``using`` and the guard's effects; ``compare`` judges two results.
-    ``fallback`` says that the site itself may run the body while the broker is away.
+    ``fallback`` says that the site itself may run the body while the broker is away, and
+    ``sensitive`` which arguments only the body is to see.
     """
 
     key: Template | Unkeyed = UNKEYED
@@ -98,6 +100,7 @@ class Declaration:
     comparable: bool = False
     compare: Callable[[Any, Any], Any] | None = None
     fallback: bool = False
+    sensitive: Collection[str] = ()
 
     @property
     def alias(self) -> str:
@@ -142,6 +145,7 @@ def _faults(arguments: Collection[str], given: Mapping[str, Any]) -> Iterator[st
         yield f'on_failed must be "rerun" or "return", not {given["on_failed"]!r}'
     yield from _comparing_faults(given)
     yield from _fallback_faults(given)
+    yield from sensitive_faults(given, arguments)
     for option in ("lease", "failures", "cost"):
         value = given.get(option)
         if value is not None and not (isinstance(value, int | float) and value > 0):
@@ -285,7 +289,8 @@ def _plain(value: Any, task: str, name: str) -> str:
     if type(value) is int:
         return str(value)
     if isinstance(value, _NAMELESS) or value == "":
-        raise MissingKey(f"{task}: {name} is {value!r}, which names no operation")
+        said = repr(value) if value is None or value == "" else f"a {type(value).__name__}"
+        raise MissingKey(f"{task}: {name} is {said}, which names no operation")
     if "\x00" in (text := str(value)):
         raise MissingKey(f"{task}: {name} holds a NUL character, which no database stores")
     if not text.isascii():

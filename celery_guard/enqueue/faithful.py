@@ -72,7 +72,7 @@ def _faults(place: str, value: Any) -> Iterator[str]:
 def _faults_of_names(place: str, value: Mapping[Any, Any]) -> Iterator[str]:
     for name in value:
         if type(name) is not str:
-            yield f"{place} has the key {name!r}, which would arrive as text"
+            yield f"{place} has {_a(type(name))} as a key, which would arrive as text"
     if value.keys() == _TAGGED:
         yield f"{place} looks like one of the encoder's own marks, and {_CHANGED}"
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from celery import Celery, Signature
+from django.views.decorators.debug import sensitive_variables
 
 from celery_guard.conf import Mode
 from celery_guard.enqueue.admission import places
@@ -29,6 +30,7 @@ from celery_guard.outbox.capture import capturing_everything, collection
 _IDS_AT_ONCE = 100
 
 
+@sensitive_variables()
 def enqueue_many(signatures: Iterable[Any]) -> list[Any]:
     """Enqueue all ``signatures`` in one statement; return their handles in the same order.
 

@@ -12,6 +12,7 @@ from celery_guard.enqueue.bulk import running_batch
 from celery_guard.enqueue.call import Call, calling, in_event_loop, running_call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.faithful import check_faithful, signatures_in
+from celery_guard.enqueue.hiding import hide
 from celery_guard.enqueue.request import (
     check_database,
     enqueue,
@@ -40,6 +41,7 @@ def guarded_sender(app: Celery, sender: Sender) -> Sender:
     def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
         args, kwargs, steps = message.body
         check_steps(app, steps)
+        hide(app, guarded_task_called(app, name), message)
         task, mode = _guarded(app, name, message)
         if mode is Mode.OBSERVE and not in_event_loop():
             seen = cast(Guarded, guarded_task_called(app, name))

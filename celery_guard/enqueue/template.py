@@ -19,11 +19,11 @@ from typing import Any, cast
 
 from celery import Celery, Task, signals
 from celery.utils.nodenames import anon_nodename
-from celery.utils.saferepr import saferepr
 from kombu.utils.json import JSONEncoder
 
 from celery_guard.conf import Settings, guard_settings
 from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.hiding import text_of
 from celery_guard.enqueue.pattern import Pattern, Way, pattern_of
 from celery_guard.enqueue.texts import EMBED, Texts, plain_texts, short_texts
 from celery_guard.errors import NotSerializable
@@ -249,6 +249,8 @@ def _model(task: Guarded, app: Celery) -> Captured | None:
     conf = app.conf
     if conf.task_routes or conf.task_protocol != 2 or task.expires is not None:
         return None
+    if task.guard.sensitive:
+        return None
     if conf.task_send_sent_event or getattr(task, "_dump_pydantic_arguments", None) is not None:
         return None
     with collecting() as kept:
@@ -265,7 +267,7 @@ def _model(task: Guarded, app: Celery) -> Captured | None:
 
 
 def _texts(app: Celery, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Texts:
-    shown, named = _quoted(_repr(app, args)), _quoted(_repr(app, kwargs))
+    shown, named = _quoted(text_of(app, args)), _quoted(text_of(app, kwargs))
     return Texts(args=shown, kwargs=named, body=_body(args, kwargs))
 
 
@@ -274,13 +276,6 @@ def _body(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         return (_encode([args, kwargs])[:-1] + EMBED).encode()
     except (TypeError, ValueError) as error:
         raise NotSerializable(f"the arguments cannot be encoded: {error}") from error
-
-
-def _repr(app: Celery, value: Any) -> str:
-    amqp = app.amqp
-    # Celery below 5.7 has no such setting, and goes three levels deep.
-    levels = getattr(app.conf, "task_repr_maxlevels", 3)
-    return str(saferepr(value, amqp.argsrepr_maxsize, maxlevels=levels))
 
 
 def _literal(value: str | int | None) -> str:

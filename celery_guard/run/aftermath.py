@@ -29,6 +29,7 @@ from celery_guard.run.record import record
 from celery_guard.run.rescue import take_from
 from celery_guard.run.retry_budget import within_budget
 from celery_guard.run.saying import say_ended
+from celery_guard.run.unseen import veil_for
 from celery_guard.run.worker import discard, shutting_down
 from celery_guard.settle.leaving import leave_open
 
@@ -47,6 +48,7 @@ def resolve(job: CurrentJob, error: BaseException, args: Any, kwargs: Any) -> Su
     process goes on as it came, whatever became of the job.
     """
     error = underlying(error)
+    veil_for(job, error)
     _put_in_order(job, error)
     if not isinstance(error, Exception) and not is_time_limit(error):
         _leave(job, error)

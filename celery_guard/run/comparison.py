@@ -10,6 +10,7 @@ from celery.exceptions import Ignore
 from django.db import transaction
 from kombu.utils import json as kombu_json
 
+from celery_guard.enqueue.hiding import without
 from celery_guard.enqueue.rollout.comparing import HEADER, Reference
 from celery_guard.enqueue.rollout.differing import Difference, difference, keep
 from celery_guard.errors import GuardError, LeaseLost
@@ -23,6 +24,7 @@ from celery_guard.run.forked import called_alone
 from celery_guard.run.outcome import Retry, Snooze, Succeeded
 from celery_guard.run.plain import effect_name
 from celery_guard.run.record import record
+from celery_guard.run.unseen import hidden_of, veil_for
 from celery_guard.settle.perform import decoded
 
 
@@ -94,7 +96,7 @@ def run_beside(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
     :raises LeaseLost: when the job is no longer held here; nothing was kept.
     """
-    differs = _differs(job, args, kwargs)
+    differs = _unseen(job, _differs(job, args, kwargs))
     end = Succeeded()
     with transaction.atomic(using=job.using):
         if differs is not None:
@@ -108,6 +110,14 @@ def run_beside(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return end
 
 
+def _unseen(job: Rehearsal, differs: Difference | None) -> Difference | None:
+    # The names in a result may be what people wrote.
+    if differs is None:
+        return None
+    hidden = hidden_of(job)
+    return Difference(without(differs.name, hidden), without(differs.example, hidden))
+
+
 def _differs(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Difference | None:
     expected = kombu_json.loads(job.reference.result)
     try:
@@ -119,6 +129,7 @@ def _differs(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         if isinstance(outcome_of(job, error, args, kwargs), Retry | Snooze):
             # A deadlock, a provider's limit: nothing is known yet.
             raise
+        veil_for(job, error)
         failure = failure_of(error)
         return Difference(_raised(error, failure.type), f"group {failure.fingerprint}")
     if job.left_out:

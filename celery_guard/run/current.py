@@ -27,6 +27,7 @@ from celery_guard.jobs.named import NamedJob
 from celery_guard.relay.limits.rules import Rules
 from celery_guard.run.heartbeat import heart
 from celery_guard.run.owner import owner
+from celery_guard.run.unseen import veiled
 from celery_guard.settle.moves import Wish
 from celery_guard.settle.perform import Call, Find, Performance
 from celery_guard.settle.provider import Provider
@@ -225,6 +226,8 @@ class CurrentJob:
             provider=provider or Provider(recovery=recovery),
         )
         key = functools.partial(self._versioned_key, name, item)
+        find = None if find is None else veiled(self, find)
+        call = veiled(self, call)
         return Performance(hold=self.hold, wish=wish, key=key, call=call, find=find).run()
 
     def _in_own_transaction(self) -> bool:

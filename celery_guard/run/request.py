@@ -19,6 +19,7 @@ from celery.worker.request import Request
 from celery.worker.state import task_ready
 from django.db import Error as DatabaseFault
 
+from celery_guard.enqueue.tenants import acting_for
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
 from celery_guard.jobs import owed, standing
@@ -35,6 +36,8 @@ from celery_guard.run.rescue import end_of, take_from
 
 class GuardedRequest(Request):
     """The request class of guarded tasks (``Task.Request``)."""
+
+    _tenant = ""
 
     def on_failure(
         self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
@@ -60,18 +63,22 @@ class GuardedRequest(Request):
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """The job ran over a time limit."""
         ours = not soft and not worker_state.should_terminate and not self._is_plain()
-        if ours and not self._in_ledger(lambda job: self._over_limit(job, timeout)):
+        if ours and not self._in_ledger(
+            lambda job: self._ends(job, self._over_limit(job, timeout))
+        ):
             task_ready(self)
             self.acknowledge()
         else:
-            super().on_timeout(soft, timeout)
+            with acting_for(self._tenant):
+                super().on_timeout(soft, timeout)
             if ours:
                 self._in_ledger(self._told)
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
         plain = self._is_plain()
-        if plain or self._in_ledger(self._cancel):
-            cast(Any, super())._announce_revoked(reason, terminated, signum, expired)
+        if plain or self._in_ledger(lambda job: self._ends(job, self._cancel(job))):
+            with acting_for(self._tenant):
+                cast(Any, super())._announce_revoked(reason, terminated, signum, expired)
             if not plain:
                 self._in_ledger(self._told)
             return
@@ -122,6 +129,12 @@ class GuardedRequest(Request):
         # Cancelled already, and whoever did it could not tell.
         found = standing.look(self._using, job)
         return found is not None and found.state == State.CANCELLED and not found.answered
+
+    def _ends(self, job: NamedJob, ended: bool) -> bool:
+        # Celery is told next, and sends errbacks from here: for whom the job was.
+        found = standing.look(self._using, job) if ended else None
+        self._tenant = found.tenant if found is not None else ""
+        return ended
 
     def _told(self, job: NamedJob) -> bool:
         # Celery has just stored the end that the ledger's move made true.

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from celery.exceptions import MaxRetriesExceededError, Retry
 
+from celery_guard.enqueue.hiding import carried
 from celery_guard.errors import (
     Cancelled,
     GuardError,
@@ -30,6 +31,7 @@ from celery_guard.run.backoff import backoff, budget
 from celery_guard.run.classify import celery_retry
 from celery_guard.run.current import CurrentJob, Runnable
 from celery_guard.run.next_steps import Replaced
+from celery_guard.run.unseen import veil_for
 
 _FINAL = (Cancelled, LeaseLost, Permanent, RetryAfter, UnknownOutcome)
 """What says by itself how the attempt ends."""
@@ -63,6 +65,7 @@ def retry(
     :raises celery.exceptions.MaxRetriesExceededError: (or ``exc``) when the budget is used up.
     """
     exc = exc() if isinstance(exc, type) else exc
+    veil_for(job, exc)
     if isinstance(exc, _FINAL):
         # A broad autoretry_for catches these too, and would count or repeat what they forbid.
         raise exc
@@ -109,6 +112,8 @@ def _copy(
 ) -> Any:
     args, kwargs = _merged(job.task, job.request, args, kwargs)
     failures = job.failures + 1
+    # Celery forgets what the call hides, and would show the arguments of the copy.
+    options = {**carried(job.task.app, job.request), **options}
     return job.task.signature_from_request(job.request, args, kwargs, retries=failures, **options)
 
 

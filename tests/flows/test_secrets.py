@@ -1,11 +1,13 @@
 """A sensitive argument reaches the body, and nobody else."""
 
+import contextlib
 import io
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import chain, chord
@@ -19,7 +21,7 @@ from celery_guard.settle.replay import starting
 from celery_guard.settle.replay.choosing import Wanted
 from celery_guard.watch.prometheus import GuardCollector
 from celery_guard.watch.snapshot import take_snapshot
-from tests.flows.confiding import HIDDEN, confide, gather, mark_of, tell_last
+from tests.flows.confiding import HIDDEN, STATUS, confide, gather, keep, mark_of, pay, tell_last
 from tests.flows.staff import hire
 from tests.kit.processes import Processes
 from tests.kit.wait import wait_for
@@ -122,5 +124,66 @@ def test_a_secret_is_nowhere_but_in_the_body(
         assert traces(name) == [mark_of(SECRET)], name
     take_snapshot("default")
     found += [*pages(admin_client), exports(), stored(), worker.log, *events]
+    for text in found:
+        assert SECRET not in text, text[max(0, text.index(SECRET) - 300) :][:600]
+
+
+COMMANDS = [
+    ("guard_stats", "--dead-letters"),
+    ("guard_doctor", "--no-canary"),
+    ("guard_mode",),
+    ("guard_limit",),
+    ("guard_scale",),
+    ("guard_pause", "--list"),
+    ("guard_replay", "--list"),
+    ("guard_replay", "--preview", "--task", keep.name),
+]
+
+
+def commands() -> str:
+    """What every command that reads says, to people and to programs."""
+    told = io.StringIO()
+    for name, *options in COMMANDS:
+        for kind in ([], ["--json"]):
+            before = told.tell()
+            # Some end with a status that tells how the site is.
+            with contextlib.suppress(SystemExit):
+                call_command(name, *options, *kind, stdout=told, stderr=told)
+            assert told.tell() > before, name
+    return told.getvalue()
+
+
+@pytest.mark.bar
+@pytest.mark.timeout(180)
+def test_what_a_task_declares_is_nowhere_but_in_the_body(
+    processes: Processes, scratch: Path, admin_client: Client, settings: Any
+) -> None:
+    """Its bodies, the database and a provider quote it; the worker's log, events and stores don't."""
+    settings.CELERY_GUARD = {**settings.CELERY_GUARD, "status": STATUS}
+    ways = {"quote": 1, "cause": 1, "file": 1, "row": 1, "again": 2, "others": 2, "result": 1}
+    for way in ways:
+        keep.delay(way, SECRET, [way if way != "result" else ""])
+    chain(keep.si("first", SECRET), keep.si("second", secret=SECRET)).apply_async()
+    pay.delay("provider", SECRET)
+    with overheard() as events:
+        worker = hire(processes, concurrency=2, options=["-E"])
+        open_ones = Job.objects.filter(state__in=("waiting", "running"))
+        wait_for(lambda: not open_ones.exists(), timeout=60, what="all jobs to end")
+        wait_for(lambda: any("task-failed" in told for told in events), what="events")
+    for name, runs in {**ways, "first": 1, "second": 1, "provider": 1}.items():
+        assert traces(name) == [mark_of(SECRET)] * runs, name
+    assert set(Job.objects.values_list("state", flat=True)) == {
+        "failed",
+        "succeeded",
+        "reconciling",
+    }
+    take_snapshot("default")
+    found = [*pages(admin_client), exports(), commands(), stored(), worker.log, *events]
+    for job in Job.objects.all():
+        for kind in ("application/json", "text/html"):
+            shown = admin_client.get(f"/guard/{job.public_id}/", headers={"Accept": kind})
+            assert shown.status_code == 200
+            found.append(shown.content.decode())
+    assert "<hidden>" in worker.log
     for text in found:
         assert SECRET not in text, text[max(0, text.index(SECRET) - 300) :][:600]

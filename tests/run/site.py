@@ -8,6 +8,7 @@ app.conf.imports = (
     "tests.flows.mailing",
     "tests.flows.canvas_tasks",
     "tests.flows.confiding",
+    "tests.flows.tenanted",
     "tests.run.harmful",
     "tests.run.served",
 )

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, cast
 
 from django.db import transaction
+from django.views.decorators.debug import sensitive_variables
 
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission import places
@@ -79,6 +80,7 @@ class Admission:
         self.give_back()
 
 
+@sensitive_variables()
 def admit(
     task: Any,
     args: Sequence[Any] = (),
