@@ -168,16 +168,26 @@ def veil(error: BaseException | None, hidden: Collection[str]) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-        given = one.args
-        if type(one).__module__.startswith(_DATABASE):
-            given = tuple(_first_line(value) for value in given)
-        one.args = tuple(_veiled(value, hidden) for value in given)
-        for name, value in [*vars(one).items(), *((s, getattr(one, s, None)) for s in _SLOTS)]:
-            todo.append(value if isinstance(value, BaseException) else None)
-            if (kept := _veiled(value, hidden)) != value:
-                with contextlib.suppress(AttributeError, TypeError):
-                    setattr(one, name, kept)
+        todo += [one.__cause__, one.__context__]
+        # A site's exception may refuse anything; the attempt's end is written down all the same.
+        with contextlib.suppress(Exception):
+            todo += _veil(one, hidden)
+
+
+def _veil(error: BaseException, hidden: Collection[str]) -> list[BaseException]:
+    """Veil one exception; return those that it holds."""
+    given = error.args
+    if type(error).__module__.startswith(_DATABASE):
+        given = tuple(_first_line(value) for value in given)
+    error.args = tuple(_veiled(value, hidden) for value in given)
+    held: list[BaseException] = [*getattr(error, "exceptions", ())]
+    for name, value in [*vars(error).items(), *((s, getattr(error, s, None)) for s in _SLOTS)]:
+        if isinstance(value, BaseException):
+            held.append(value)
+        elif (kept := _veiled(value, hidden)) != value:
+            with contextlib.suppress(AttributeError, TypeError):
+                setattr(error, name, kept)
+    return held
 
 
 def _first_line(value: Any) -> Any:

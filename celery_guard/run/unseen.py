@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from celery_guard.enqueue.hiding import hidden_values, veil
+from celery_guard.errors import Throttled
 
 if TYPE_CHECKING:
     from celery_guard.run.current import CurrentJob
@@ -22,7 +23,8 @@ def hidden_of(job: CurrentJob) -> list[str]:
 
 def veil_for(job: CurrentJob, error: BaseException | None) -> None:
     """Take them out of ``error``, before anybody is told of it."""
-    if error is not None:
+    # A limit's refusal is of our own making, comes often, and quotes nothing.
+    if error is not None and not isinstance(error, Throttled):
         veil(error, hidden_of(job))
 
 

@@ -26,12 +26,12 @@ from celery_guard import (
     enqueue_many,
     guarded_task,
 )
-from celery_guard.enqueue.hiding import HIDDEN
+from celery_guard.enqueue.hiding import HIDDEN, hide
 from celery_guard.enqueue.rollout import reading
 from celery_guard.errors import NotSerializable
 from celery_guard.models import Job, OutboxMessage
 from tests.enqueue.rollout.stages import set_to
-from tests.enqueue.rows import celery_settings, headers_of, jobs
+from tests.enqueue.rows import headers_of, jobs
 from tests.enqueue.sessions import LONG, apart, limit_lock_waits, wait
 from tests.flows.confiding import keep
 from tests.project.celery import app
@@ -103,12 +103,21 @@ def test_what_the_caller_shows_stays() -> None:
     assert (headers["argsrepr"], headers["kwargsrepr"]) == ("(…)", "{…}")
 
 
+def test_the_event_of_a_message_hides_it() -> None:
+    """Celery tells of it as it is sent, where the setting says so."""
+    message = app.amqp.as_task_v2(
+        "one", keep.name, ("a", SECRET), {"ways": [SECRET]}, create_sent_event=True
+    )
+    hide(app, keep, message)
+    assert message.sent_event["args"] == f"('a', '{HIDDEN}')"
+    assert message.sent_event["kwargs"] == message.headers["kwargsrepr"]
+
+
 def test_a_message_without_a_job_hides_it(redis_client: Any) -> None:
-    """Under the mode off Celery sends it itself, and tells of it by an event."""
+    """Under the mode off Celery sends it itself."""
     set_to(keep, "off")
     try:
-        with celery_settings(app, task_send_sent_event=True):
-            keep.delay("a", SECRET)
+        keep.delay("a", SECRET)
     finally:
         reading.forget()
     assert not Job.objects.exists()
@@ -179,6 +188,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "PayloadTooLarge": lambda: keep.delay("a", SECRET * 100_000),
     "BadSchedule": lambda: keep.apply_async(("a", SECRET), countdown="soon"),
     "submit": lambda: keep.submit("a", {SECRET}),
+    "on commit, async": lambda: keep.apply_async_on_commit(("a", {SECRET})),
     "on commit": lambda: keep.delay_on_commit("a", {SECRET}),
 }
 

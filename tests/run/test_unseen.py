@@ -72,6 +72,21 @@ def test_a_part_of_it_that_the_database_quotes_is_not_told() -> None:
     assert SECRET not in stored()
 
 
+class Stubborn(Exception):
+    """Lets nobody change anything."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError(name)
+
+
+def test_an_exception_that_refuses_stops_nothing() -> None:
+    """Its cause is cleaned all the same, and whoever writes the end down goes on."""
+    with pytest.raises(Stubborn) as caught:
+        raise Stubborn(SECRET) from ValueError(SECRET)
+    veil(caught.value, [SECRET])
+    assert str(caught.value.__cause__) == HIDDEN
+
+
 def test_what_hides_nothing_is_told_as_it_is() -> None:
     """An error that quotes an argument is what a developer looks for."""
     job = job_of(confide.delay("plain", SECRET, ["fail"]))

@@ -8,9 +8,11 @@ import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
+from celery.worker.autoscale import WorkerComponent
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -76,16 +78,34 @@ def test_a_worker_that_nobody_sees_gets_no_share() -> None:
 def test_a_share_counts_as_long_as_its_snapshot_does() -> None:
     """Then it runs out by itself; a stale lane gives none, one that was never measured neither."""
     me = worker("a", "high", "low")
-    assert share("default", me) is None
-    report("default", uuid.uuid4(), me)
+    assert shared(me) is None
     advised(high=3, low=2)
-    found = share("default", me)
+    found = shared(me)
     assert found is not None
     assert found[0] == 5
     assert 0 < found[1] <= stale_after()
-    assert share("other", me) is None
-    LaneSnapshot.objects.filter(lane="low").update(taken_at=timezone.now() - HOUR)
-    assert share("default", me) is None
+    assert shared(me, using="other") is None, "only the settings' ledger says it"
+    low = LaneSnapshot.objects.filter(lane="low")
+    low.update(desired_workers=None)
+    assert shared(me) is None
+    low.update(desired_workers=2, taken_at=timezone.now() - HOUR)
+    assert shared(me) is None
+    low.delete()
+    assert shared(me) is None
+
+
+def shared(me: Worker, using: str = "default") -> tuple[int, float] | None:
+    """The worker's share, just after it was seen alive."""
+    report(using, uuid.uuid4(), me)
+    return share(using, me)
+
+
+@pytest.mark.usefixtures("one_slot_each")
+def test_a_worker_of_no_lane_gets_no_share() -> None:
+    """No slots at all would end its pool."""
+    me = Worker(name="a", queues=("elsewhere",), slots=1)
+    advised(high=3)
+    assert shared(me) is None
 
 
 def test_the_desk_keeps_two_numbers_and_forgets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +181,18 @@ def test_it_says_once_that_it_holds(monkeypatch: pytest.MonkeyPatch, told: list[
         scaler.maybe_scale()
     names = [event.name for event in told]
     assert names == ["watch.pool_held", "watch.pool_led", "watch.pool_resized", "watch.pool_held"]
+
+
+def test_it_looks_as_often_as_the_sweep(settings: Settings) -> None:
+    """Celery's own distance of half a minute would be too long where nothing comes in."""
+    settings.CELERY_GUARD = {**settings.CELERY_GUARD, "sweep": {"every": 0.7}}
+    scaler = Autoscaler(Pool(2), 8, 2, worker=SimpleNamespace())
+    asked: list[object] = []
+    loop = SimpleNamespace(call_repeatedly=lambda *what: asked.extend(what))
+    consumer = SimpleNamespace(on_task_message=set[object]())
+    worker = SimpleNamespace(autoscaler=scaler, consumer=consumer)
+    WorkerComponent.register_with_event_loop(cast(Any, None), worker, loop)
+    assert asked == [0.7, scaler.maybe_scale]
 
 
 SCALED = {"DJANGO_SETTINGS_MODULE": "tests.watch.scaled_settings"}
