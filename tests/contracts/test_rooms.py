@@ -38,6 +38,7 @@ SEAMS = {
     "enqueue/canvas.py": "chains and chords learn to be captured as a whole",
     "enqueue/grouping.py": "a group's result is made as Celery makes it, without its calls",
     "enqueue/handle.py": "the result's meta comes from the ledger first",
+    "enqueue/hiding.py": "a call's arguments are shown as Celery shows them",
     "enqueue/install.py": "the send path of an app is wrapped here, and its router",
     "enqueue/publish.py": "a task is looked up without loading all of them",
     "enqueue/template.py": "messages equal to Celery's, made faster",
