@@ -14,10 +14,11 @@ import pytest
 from django.db import connections
 
 from servers.processes import signal_family, tethered
+from tests.kit import forked
 from tests.kit.ground import ROOT
+from tests.kit.spawner import TOKEN
 from tests.kit.wait import wait_for
 
-TOKEN = "GUARD_TEST_TOKEN"
 LOG_SHOWN = 20_000
 
 
@@ -30,14 +31,19 @@ class Process:
         self.name = log.stem
         self._log = log
         self._token = secrets.token_hex(8)
+        environ = {**env, TOKEN: self._token}
         with log.open("wb") as output:
+            self._popen: subprocess.Popen[bytes] | forked.Forked
+            if root == ROOT and forked.can_be_forked(argv, environ):
+                self._popen = forked.start(argv, environ, output.fileno())
+                return
             self._popen = subprocess.Popen(
                 tethered([sys.executable, *argv], account=None),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=root,
-                env={**env, TOKEN: self._token},
+                env=environ,
                 start_new_session=True,
             )
 
@@ -76,7 +82,7 @@ class Process:
     def kill(self, *, whole: bool = True) -> None:
         """SIGKILL, as by the kernel when memory is short; `whole=False` leaves the children."""
         if not whole:
-            self._popen.kill()
+            self._popen.send_signal(signal.SIGKILL)
         while whole and (members := self.members()):
             for member in members:
                 with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,17 @@
 """The kit's own promises: real workers and relays, on both brokers, and none left behind."""
 
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
 import pytest
 from django.db import transaction
 
+from tests.kit import forked
+from tests.kit.ground import ROOT
+from tests.kit.processes import Process, environment
 from tests.kit.wait import wait_for
 from tests.project.shop.models import Mark
 from tests.project.shop.tasks import mark
@@ -34,3 +43,63 @@ def test_a_killed_worker_leaves_no_process(worker, whole):
     assert len(process.members()) > 1
     process.kill(whole=whole)
     wait_for(lambda: not process.members(), what="the worker's children to end")
+
+
+TELLING = ("-m", "tests.servers.telling", "one", "two words")
+SLEEPER = ["-m", "timeit", "-n1", "-r1", "__import__('time').sleep(600)"]
+OWNER = """
+import os, pathlib, sys, time
+from tests.kit.processes import Process
+print(Process(sys.argv[2:], pathlib.Path(sys.argv[1], "log"), os.environ).pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a fork is found by what Linux shows of it")
+def test_a_fork_is_what_a_new_interpreter_is(tmp_path, monkeypatch):
+    """Words, environment, folder, paths, session, files, signals and exit code; nothing of ours is imported."""
+    asked = {**environment(), "GUARD_TEST_SAID": "x"}
+    del asked["PATH"]
+    fork = Process(TELLING, tmp_path / "fork.log", asked)
+    monkeypatch.setattr(forked, "can_be_forked", lambda argv, env: False)
+    new = Process(TELLING, tmp_path / "new.log", asked)
+    assert (fork.wait(), new.wait()) == (7, 7)
+    of_fork, of_new = json.loads(fork.log), json.loads(new.log)
+    assert of_fork["environ"].pop("GUARD_TEST_TOKEN") != of_new["environ"].pop("GUARD_TEST_TOKEN")
+    assert of_fork == of_new
+    assert of_new["imported of ours"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a fork is found by what Linux shows of it")
+def test_what_is_read_at_a_start_is_not_forked():
+    """Other code, another clock, several processes' metrics, other paths: a new interpreter each."""
+    ours = environment()
+    assert forked.can_be_forked(TELLING, ours)
+    assert not forked.can_be_forked(("-c", "pass"), ours)
+    for name in ("LD_PRELOAD", "PROMETHEUS_MULTIPROC_DIR", "PYTHONPATH"):
+        assert not forked.can_be_forked(TELLING, {**ours, name: "/elsewhere"})
+
+
+def test_a_process_ends_with_whoever_started_it(tmp_path):
+    """Killed with -9, a test run leaves no process behind."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path), *SLEEPER],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+    )
+    with owner:
+        started = psutil.Process(int(owner.stdout.readline()))
+        assert started.is_running()
+        owner.kill()
+    wait_for(lambda: not started.is_running(), what="its process to end")
+
+
+def test_a_process_is_killed_at_once_with_all_of_its_own(tmp_path):
+    """However early: it can be found from the moment in which it is there."""
+    for number in range(5):
+        process = Process(SLEEPER, tmp_path / f"{number}.log", environment())
+        assert process.members() == [process.pid]
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
