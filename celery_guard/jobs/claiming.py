@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any
 
@@ -80,8 +81,9 @@ _CLAIMED = (
     "first_due_at",
     "tenant",
 )
-# A function, because planning it took longer than running it: see claim_1.sql.
-_CLAIM = "SELECT * FROM celery_guard_claim_1(%s, %s, %s, %s, %s)"
+# A function, because planning it took longer than running it: see claim_2.sql.
+_CLAIM = direct.function("celery_guard_claim_2", 5)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = Sequence[Any]
 
@@ -110,7 +112,7 @@ def claim_or_look(
         # In somebody's transaction it would be their commit that doesn't wait.
         lazily = lazily and not connection.in_atomic_block and connection.get_autocommit()
         given = (job.id, job.public_id, owner, lease, lazily)
-        return _taken(using, job, owner, lambda: _returned(connection, _CLAIM, given))
+        return _taken(using, job, owner, lambda: _called(connection, _CLAIM, given))
     sent = Q(sent_at__isnull=False)
     return _taken(using, job, owner, lambda: _claim_portably(using, job, sent, owner, lease))
 
@@ -128,7 +130,7 @@ def claim_directly(
     def take() -> Row | None:
         if (connection := connections[using]).vendor == "postgresql":
             given = (owner, lease, job.id, job.public_id, early)
-            row = _returned(connection, _sql("claim_directly"), given)
+            row = direct.returned(connection, _sql("claim_directly"), given)
             return None if row is None else (True, *row)
         due = Q() if early else Q(sent_at__isnull=False) | Q(due_at__lte=DatabaseNow())
         return _claim_portably(using, job, due, owner, lease)
@@ -181,17 +183,29 @@ def _claim(using: str, job: NamedJob, owner: uuid.UUID, row: Row) -> Claim:
 
 def _standing(row: Row) -> Standing:
     return Standing(
-        state=row[16],
-        reason=row[17],
-        sent=row[18],
-        expired=row[19],
-        owner=row[20],
         fence=row[1],
-        result=row[21],
-        error=row[22],
-        answered=row[23],
-        tenant=row[15],
+        tenant=row[2],
+        state=row[3],
+        reason=row[4],
+        sent=row[5],
+        expired=row[6],
+        owner=row[7] and uuid.UUID(row[7]),
+        result=row[8],
+        error=row[9],
+        answered=row[10],
     )
+
+
+def _read(told: str | None) -> Row | None:
+    if told is None:
+        return None
+    row: list[Any] = json.loads(told)
+    if row[0]:
+        row[2] = uuid.UUID(row[2])
+        for place in (10, 12, 14):
+            if (moment := row[place]) is not None:
+                row[place] = _EPOCH + timedelta(microseconds=moment)
+    return row
 
 
 def _claim_portably(
@@ -221,5 +235,5 @@ def _sql(name: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
-def _returned(connection: BaseDatabaseWrapper, statement: str, given: Row) -> Row | None:
-    return direct.returned(connection, statement, given)
+def _called(connection: BaseDatabaseWrapper, asked: direct.Function, given: Row) -> Row | None:
+    return _read(direct.called(connection, asked, given))

@@ -104,9 +104,9 @@ def test_the_end_of_a_coalesced_job_comes_before_its_commit() -> None:
     ("name", "begin", "end", "kinds"),
     [
         (
-            "claim_1",
+            "claim_2",
             "UPDATE",
-            ";\n    IF",
+            " INTO told",
             {
                 "its_id": "bigint",
                 "its_public_id": "uuid",

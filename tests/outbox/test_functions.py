@@ -24,17 +24,17 @@ pytestmark = [pytest.mark.django_db]
 NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
 MIGRATIONS: list[Any] = [
     import_module(f"celery_guard.migrations.{name}")
-    for name in ("0002_databases", "0005_worker_functions")
+    for name in ("0002_databases", "0005_worker_functions", "9001_claim_2")
 ]
 
 
 def made(using: str = "default") -> list[str]:
-    """The outbox's functions that a call on this database finds."""
+    """Those of the current functions that a call on this database finds."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "SELECT proname FROM pg_proc WHERE proname LIKE 'celery!_guard!_%%' ESCAPE '!' "
+            "SELECT proname FROM pg_proc WHERE proname = ANY(%s) "
             "AND pg_function_is_visible(oid) ORDER BY 1",
-            [],
+            [NAMES],
         )
         return [name for (name,) in cursor.fetchall()]
 

@@ -48,19 +48,19 @@ def _fence() -> Iterator[Any]:
 
 def _claim() -> Iterator[Any]:
     """A claim takes a job whatever its state."""
-    from celery_guard.jobs import claiming
+    from celery_guard.jobs import claiming, direct
     from celery_guard.outbox.functions import text_of
 
     name = "celery_guard_claim_without"
-    text = text_of("claim_1").replace("celery_guard_claim_1", name)
-    usual = claiming._returned
+    text = text_of("claim_2").replace("celery_guard_claim_2", name)
+    usual = claiming._called
 
-    def unguarded(connection: Any, statement: str, given: Any) -> Any:
+    def unguarded(connection: Any, asked: Any, given: Any) -> Any:
         with connection.cursor() as cursor:
             cursor.execute(text.replace("AND job.state = 'waiting'", ""))
-        return usual(connection, statement.replace("celery_guard_claim_1", name), given)
+        return usual(connection, direct.function(name, len(given)), given)
 
-    yield mock.patch.object(claiming, "_returned", unguarded)
+    yield mock.patch.object(claiming, "_called", unguarded)
 
 
 def _outbox() -> Iterator[Any]:
