@@ -132,6 +132,21 @@ def _on_wire(
     return None if found is None else found.decode()
 
 
+def is_to_begin(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a plain BEGIN comes before the next statement, and nobody would see how it is sent."""
+    driver: Any = connection.connection
+    return (
+        connection.vendor == "postgresql"
+        and driver is not None
+        and not driver.autocommit
+        and driver.pgconn.transaction_status == _IDLE
+        and driver.pgconn.pipeline_status == _NO_PIPELINE
+        # Else more is said with it.
+        and (driver.isolation_level, driver.read_only, driver.deferrable) == (None, None, None)
+        and not _is_watched(connection)
+    )
+
+
 def commits_at_once(connection: BaseDatabaseWrapper) -> bool:
     """Whether the open transaction would be committed by the end of the block around this."""
     return (

@@ -18,6 +18,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from celery_guard.events import emit
+from celery_guard.run.begin import begun_with
 from celery_guard.run.worker import discard
 
 _BEFORE = r"(?:\A|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*"
@@ -68,7 +69,7 @@ class _Watch:
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
     ) -> Any:
         self._noticed = self._noticed or _changes_session(self._connection, sql)
-        return execute(sql, params, many, context)
+        return begun_with(self._connection, execute, sql, params, many, context)
 
     @property
     def changed(self) -> bool:
