@@ -12,6 +12,7 @@ from kombu.utils.uuid import uuid
 
 from celery_guard.conf import Mode, guard_settings
 from celery_guard.enqueue.admission.overload import on_terms
+from celery_guard.enqueue.alone import enqueue_alone
 from celery_guard.enqueue.binding import Shape
 from celery_guard.enqueue.call import Call, calling, checked_schedule, in_event_loop
 from celery_guard.enqueue.coalescing import mark_of
@@ -148,6 +149,10 @@ class GuardedTask(_Task):
         :raises EnqueueError: before anything is written; the subclass says why.
         :raises TypeError: when the arguments do not fit the task.
         """
+        if task_id is None and not options:
+            handle = enqueue_alone(self, args or (), kwargs or {})
+            if handle is not None:
+                return handle
         app = self.app
         if app.conf.task_always_eager:
             options.pop("on_overload", None)

@@ -1,7 +1,7 @@
-"""Calls that wait for the end of their batch.
+"""Plain calls as what PostgreSQL needs of them.
 
-Most need no more than the record that PostgreSQL reads. What else there is to know of such a call
-is worked out where it turns out to be needed: when its key is taken, or on another database.
+What else there is to know of such a call is worked out where it turns out to be needed: when its
+key is taken, or on another database.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
@@ -20,7 +21,7 @@ from celery_guard.enqueue.call import Call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.pattern import Pattern
 from celery_guard.enqueue.request import lane_of, new_job
-from celery_guard.enqueue.template import Template
+from celery_guard.enqueue.template import MOST_KEPT, Form, Template
 from celery_guard.enqueue.tenants import tenant_here
 from celery_guard.enqueue.texts import plain_texts
 from celery_guard.jobs.adding import NewJob
@@ -65,7 +66,7 @@ class Item:
 # Not frozen: there is one for every job, and a frozen one takes three times as long to make.
 @dataclasses.dataclass(slots=True, eq=False)
 class Draft:
-    """One call as the record that PostgreSQL makes its rows of."""
+    """One call: what PostgreSQL makes its rows of, ``python`` and ``json`` being its values' texts."""
 
     common: Common
     args: Sequence[Any]
@@ -74,7 +75,10 @@ class Draft:
     key: str | None
     tenant: str
     place: int | None
-    record: str
+    fingerprint: str
+    pattern: Pattern
+    python: Sequence[str]
+    json: Sequence[str]
     handle: weakref.ref[JobHandle] | None = None
 
     @property
@@ -91,6 +95,37 @@ class Draft:
     def lane(self) -> str:
         """The lane of the job."""
         return str(self.common.shared["lane"])
+
+    @property
+    def record(self) -> str:
+        """What ``insert_many_1.sql`` reads of it."""
+        return self.pattern.record % (
+            self.task_id,
+            "null" if self.key is None else encode_basestring_ascii(self.key),
+            encode_basestring_ascii(self.tenant),
+            self.fingerprint,
+            "null" if self.place is None else self.place,
+            *self.python,
+            *self.json,
+        )
+
+    def values(self) -> tuple[Any, ...]:
+        """What ``insert_due_1.sql`` takes of it."""
+        shared = self.common.shared
+        texts = self.pattern.texts(self.python, self.json, len(self.args))
+        fills = {"id": self.task_id, "args": texts.args, "kwargs": texts.kwargs, "place": "null"}
+        return (
+            self.task_id,
+            shared["task"],
+            self.key,
+            self.fingerprint,
+            shared["lane"],
+            self.tenant,
+            shared["awaited"],
+            shared["dependency"],
+            texts.body,
+            self.common.form.python % fills,
+        )
 
     def made_handle(self) -> JobHandle:
         """A handle of the job, as it is unless the key turns out to be taken."""
@@ -129,6 +164,7 @@ class Common:
     using: str
     place: Mapping[str, Any]
     shared: Mapping[str, Any]
+    form: Form
     ignored: bool
 
     def draft(self, task_id: str, args: Any, kwargs: Any, place: int | None = None) -> Draft | None:
@@ -145,16 +181,10 @@ class Common:
             return None
         if pattern.tenant is not None and (tenant := pattern.tenant.of(values)) is None:
             return None
-        record = pattern.record % (
-            task_id,
-            "null" if key is None else encode_basestring_ascii(key),
-            encode_basestring_ascii(tenant),
-            pattern.fingerprint(values, json),
-            "null" if place is None else place,
-            *python,
-            *json,
+        fingerprint = pattern.fingerprint(values, json)
+        return Draft(
+            self, args, kwargs, task_id, key, tenant, place, fingerprint, pattern, python, json
         )
-        return Draft(self, args, kwargs, task_id, key, tenant, place, record)
 
 
 def common_of(task: Guarded, app: Celery, template: Template, place: Mapping[str, Any]) -> Common:
@@ -164,6 +194,7 @@ def common_of(task: Guarded, app: Celery, template: Template, place: Mapping[str
     """
     model = template.model
     assert model is not None, "a template without a model is no template of calls"
+    form = template.common_form(app, place)
     shared = {
         "task": task.name,
         "lane": lane_of(model),
@@ -174,9 +205,22 @@ def common_of(task: Guarded, app: Celery, template: Template, place: Mapping[str
         "delay": 0.0,
         "dependency": task.guard.dependency,
         "mode": Mode.ON.value,
-        "form": template.common_form(app, place).database,
+        "form": form.database,
     }
-    return Common(task, app, template, task.guard.alias, place, shared, model.ignore_result)
+    return Common(task, app, template, task.guard.alias, place, shared, form, model.ignore_result)
+
+
+def common_here(task: Guarded, app: Celery, template: Template) -> Common:
+    """:func:`common_of` calls in no group, kept for those to come."""
+    where = (os.getpid(), app.thread_oid, tenant_here())
+    if (common := template.commons.get(where)) is None:
+        if len(template.commons) >= MOST_KEPT:
+            template.commons.clear()
+        common = template.commons[where] = common_of(task, app, template, _NOWHERE)
+    return common
+
+
+_NOWHERE: Mapping[str, Any] = MappingProxyType({})
 
 
 def fresh_ids(count: int) -> Iterator[str]:

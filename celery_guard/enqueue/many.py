@@ -14,18 +14,14 @@ from typing import Any, cast
 from celery import Celery, Signature
 from django.views.decorators.debug import sensitive_variables
 
-from celery_guard.conf import Mode
-from celery_guard.enqueue.admission import places
+from celery_guard.enqueue.alone import is_on, is_usual
 from celery_guard.enqueue.bulk import Batch, batch, running_batch
-from celery_guard.enqueue.call import Call, in_event_loop
+from celery_guard.enqueue.call import Call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.draft import Common, common_of, fresh_ids
 from celery_guard.enqueue.faithful import check_faithful
 from celery_guard.enqueue.request import check_database, in_user_transaction
-from celery_guard.enqueue.rollout.reading import stage_of
-from celery_guard.enqueue.steering.reading import switches
 from celery_guard.enqueue.template import Template, template_of, untouched
-from celery_guard.outbox.capture import capturing_everything, collection
 
 _IDS_AT_ONCE = 100
 
@@ -104,14 +100,7 @@ def _template(task: Any) -> Template | None:
     if not own or not untouched(Signature.apply_async, "celery.canvas"):
         return None
     app = cast(Celery, task.app)
-    usual = (
-        not app.conf.task_always_eager
-        and not in_event_loop()
-        and collection() is None
-        and capturing_everything() is None
-        and not places.any_held()
-    )
-    return template_of(cast(Guarded, task), app) if usual else None
+    return template_of(cast(Guarded, task), app) if is_usual(app) else None
 
 
 def _endless_ids() -> Iterator[str]:
@@ -133,11 +122,7 @@ class Way:
 
     def is_open(self) -> bool:
         """Whether a call made now is one of those."""
-        return (
-            self.batch.takes(self.task)
-            and stage_of(self.task).mode is Mode.ON
-            and not switches(self.task.guard.alias).ask_each_call
-        )
+        return self.batch.takes(self.task) and is_on(self.task)
 
     def enqueue(self, args: Any, kwargs: Any) -> Any:
         """What ``apply_async`` does."""

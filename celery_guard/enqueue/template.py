@@ -30,7 +30,8 @@ from celery_guard.errors import NotSerializable
 from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
 
 _ID, _ARGS, _KWARGS, _ORIGIN, _REPLY = _TEXTS = tuple(f"<guard {n} hole>" for n in "iakor")
-_MOST_FORMS = 100
+MOST_KEPT = 100
+"""Most that is kept of one kind for a task; past that all of it is made anew."""
 # These are no text, or not always: their quotes belong to the hole.
 _ROOT, _GROUP, _INDEX = _VALUES = tuple(f"<guard {n} hole>" for n in "tgx")
 _SPLIT = re.compile("(" + "|".join([*_TEXTS, *(f'"{name}"' for name in _VALUES)]) + ")")
@@ -61,8 +62,9 @@ class Template:
 
     ``settings``, and what the task says of itself, of its result and its expiry (``said``), are those
     that it was made under: Celery asks the task at every call. ``forms`` keeps what calls of one
-    process, thread and group have in common, in which only their own values are left open, and
-    ``patterns`` what those have in common that name the same arguments.
+    process, thread and group have in common, in which only their own values are left open,
+    ``patterns`` what those have in common that name the same arguments, and ``commons`` what a
+    draft needs of its process, thread and tenant.
     """
 
     task: Guarded
@@ -73,6 +75,7 @@ class Template:
     said: tuple[object, ...]
     forms: dict[tuple[object, ...], Form] = dataclasses.field(default_factory=dict)
     patterns: dict[Way, Pattern | None] = dataclasses.field(default_factory=dict)
+    commons: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
 
     def fill(
         self,
@@ -140,7 +143,7 @@ class Template:
         try:
             return self.patterns[way]
         except KeyError:
-            if len(self.patterns) >= _MOST_FORMS:
+            if len(self.patterns) >= MOST_KEPT:
                 self.patterns.clear()
             pattern = self.patterns[way] = pattern_of(self.task, way)
             return pattern
@@ -150,7 +153,7 @@ class Template:
         reply = place.get("reply_to") or app.thread_oid
         where = (os.getpid(), reply, place.get("root_id") or None, place.get("group_id"))
         if (form := self.forms.get(where)) is None:
-            if len(self.forms) >= _MOST_FORMS:
+            if len(self.forms) >= MOST_KEPT:
                 self.forms.clear()
             form = self.forms[where] = self._made(*where[1:])
         return form

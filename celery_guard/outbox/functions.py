@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
-CURRENT = ("claim_2", "insert_1", "insert_many_1", "release_1", "succeed_1")
+CURRENT = ("claim_2", "insert_1", "insert_due_1", "insert_many_1", "release_1", "succeed_1")
 """What this release calls."""
 
 

@@ -28,6 +28,7 @@ from celery_guard.outbox.portable import Pair, new_message
 # One text for every call, without a name: behind a transaction pooler a prepared statement would
 # be another session's. The plans are the functions' anyway.
 _INSERT = direct.function("celery_guard_insert_1", 20)
+_INSERT_DUE = direct.function("celery_guard_insert_due_1", 10)
 _INSERT_MANY = direct.function("celery_guard_insert_many_1", 2)
 
 _FIELDS = (
@@ -83,6 +84,18 @@ def _insert(using: str, new: NewJob, captured: Captured) -> int | None:
     return None if job_id is None else int(job_id)
 
 
+def insert_due(connection: BaseDatabaseWrapper, values: Sequence[Any]) -> int | None:
+    """Write one job that is due now, with its message; None when its key is taken.
+
+    The values are those of ``insert_due_1.sql``, where :func:`reads_records` says so.
+    """
+    fault_point("outbox.writing")
+    job_id = direct.called(connection, _INSERT_DUE, values)
+    job_id = None if job_id is None else int(job_id)
+    fault_point("outbox.written", *([] if job_id is None else [job_id]))
+    return job_id
+
+
 def insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:
     """Write many jobs with their messages; return the ids of those that were not there yet.
 
@@ -96,7 +109,7 @@ def insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:
 
 
 def reads_records(using: str) -> bool:
-    """Whether the database there takes :func:`insert_records`."""
+    """Whether the database there takes :func:`insert_records` and :func:`insert_due`."""
     return connections[using].vendor == "postgresql"
 
 

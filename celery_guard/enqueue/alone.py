@@ -1,0 +1,88 @@
+"""One plain call, written at once: ``task.delay(…)``, nothing else said, while nothing is out of the
+ordinary.
+
+It is a draft like those of many, without a batch. Whatever makes a call another than that sends it
+the way on which everything is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from celery import Celery
+from django.db import connections
+
+from celery_guard.conf import Mode
+from celery_guard.enqueue.admission import places
+from celery_guard.enqueue.bulk import running_batch
+from celery_guard.enqueue.call import Enqueued, in_event_loop
+from celery_guard.enqueue.declaration import Guarded
+from celery_guard.enqueue.draft import Draft, common_here, fresh_ids
+from celery_guard.enqueue.request import check_database, known_job, retried
+from celery_guard.enqueue.rollout.reading import stage_of
+from celery_guard.enqueue.steering.reading import switches
+from celery_guard.enqueue.template import template_of
+from celery_guard.errors import KeyBusy
+from celery_guard.jobs.adding import find_known
+from celery_guard.jobs.deadlock import TRIES
+from celery_guard.outbox import hook, store
+from celery_guard.outbox.capture import capturing_everything, collection
+
+if TYPE_CHECKING:
+    from celery_guard.enqueue.handle import JobHandle
+
+
+def enqueue_alone(task: Guarded, args: Any, kwargs: Any) -> JobHandle | None:
+    """What ``task.delay`` does with a plain call; None, and nothing, with any other.
+
+    :raises EnqueueError: as ``delay`` does.
+    """
+    app = cast(Celery, cast(Any, task).app)
+    if not is_usual(app) or (template := template_of(task, app)) is None or not is_on(task):
+        return None
+    (task_id,) = fresh_ids(1)
+    draft: Draft | None = common_here(task, app, template).draft(task_id, args, kwargs)
+    if draft is None:
+        return None
+    check_database(draft.using, task.name)
+    if (bulk := running_batch()) is not None and bulk.takes(task):
+        bulk.put_draft(draft)
+        return draft.made_handle()
+    return _written(draft) if store.reads_records(draft.using) else None
+
+
+def is_usual(app: Celery) -> bool:
+    """Whether nothing in this context makes a call anything else than a new job."""
+    return (
+        collection() is None
+        and capturing_everything() is None
+        and not places.any_held()
+        and not in_event_loop()
+        and not app.conf["task_always_eager"]
+    )
+
+
+def is_on(task: Guarded) -> bool:
+    """Whether the mode and the switches that are in force leave each call of ``task`` alone."""
+    return stage_of(task).mode is Mode.ON and not switches(task.guard.alias).ask_each_call
+
+
+def _written(draft: Draft) -> JobHandle:
+    using = draft.using
+    what = f"{draft.task.name}: the key {draft.key!r}"
+    known = retried([using], lambda: _insert_or_get(draft), what)
+    hook.note(using, draft.lane)
+    handle = draft.made_handle()
+    return handle if known is None else handle.answered_by(known)
+
+
+def _insert_or_get(draft: Draft) -> Enqueued | None:
+    connection, values = connections[draft.using], draft.values()
+    for _ in range(TRIES):
+        if store.insert_due(connection, values) is not None:
+            return None
+        item = draft.item()
+        # Nothing there either: the holder was purged between the two statements; insert again.
+        if (known := find_known(item.using, item.new)) is not None:
+            return known_job(item.task, item.new, item.captured, item.call, known, item.using)
+    raise KeyBusy(f"{draft.task.name}: the key {draft.key!r} comes and goes")
