@@ -99,6 +99,10 @@ class Contender:
         """How often an idle relay looks, in seconds."""
         raise NotImplementedError
 
+    def settled(self) -> bool:
+        """Whether the relay has done what it does once, when it is started."""
+        return True
+
     # The broker and the worker
 
     def queue_up(self, jobs: int, kind: str) -> None:

@@ -106,6 +106,12 @@ class Guard(Contender):
 
         return guard_settings().relay.poll
 
+    def settled(self) -> bool:
+        return not tables.scalar(
+            "SELECT count(*) FILTER (WHERE done_at IS NULL OR busy_until IS NOT NULL) "
+            "+ (count(*) = 0)::int FROM celery_guard_duty"
+        )
+
     def queue_up(self, jobs: int, kind: str) -> None:
         super().queue_up(jobs, kind)
         with running(self.relay_command()) as processes:

@@ -72,7 +72,8 @@ def untold(using: str, lead: Lead, grace: float) -> Untold:
         found = _count(using, held) if held else Untold()
     # On its own: a relay that is frozen in the transaction must not hold the row that another
     # one needs to take the lane. What has been counted is found by its count.
-    if until != told_until:
+    # Where nothing was seen, nothing is written: most lanes hold no such job, at any sweep.
+    if until != since:
         leads(using, lead).update(told_until=until)
     return found
 

@@ -280,3 +280,13 @@ def _check(node: dict[str, object], sql: str) -> None:
     assert (node["Node Type"], node.get("Relation Name")) != ("Seq Scan", "celery_guard_job"), sql
     for part in node.get("Plans", []):  # type: ignore[attr-defined]
         _check(part, sql)
+
+
+def test_a_sweep_that_sees_nothing_writes_nothing() -> None:
+    """An idle lane's row stays as it is, whatever is told there already."""
+    held = lead()
+    ended(40, awaited=False)
+    with CaptureQueriesContext(connection) as captured:
+        assert again(held) == []
+    assert not [query for query in captured.captured_queries if "UPDATE" in query["sql"].split()]
+    assert LaneLead.objects.get(lane=held.lane).told_until is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 
 from celery_guard.jobs.states import State
 from celery_guard.models import Duty, Job, LaneSnapshot
@@ -98,3 +99,32 @@ def test_a_lane_of_its_own_stays_while_it_has_dead_letters() -> None:
     count_dead_letters("default")
     take_snapshot("default")
     assert LaneSnapshot.objects.get(lane="elsewhere").dead_letters == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_ledger_that_nobody_writes_to_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle site does not read its history every minute; a new dead letter is counted at once."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL counts the writes")
+    walks = []
+    walk = dead_letters._walk
+    monkeypatch.setattr(dead_letters, "_walk", lambda *a, **k: walks.append(1) or walk(*a, **k))
+    ended("high", State.FAILED)
+    for _ in range(3):
+        _counted()
+    assert (len(walks), found()) == (1, {"high": 1})
+    ended("high", State.DEAD)
+    _counted()
+    assert (len(walks), found()) == (2, {"high": 2})
+    monkeypatch.setattr(dead_letters, "REST_MOST", 1)
+    for _ in range(3):
+        _counted()
+    # A server that crashes forgets its counts: once in a while it is walked all the same.
+    assert len(walks) == 3
+
+
+def _counted() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("SELECT 1")
+    count_dead_letters("default")
