@@ -24,7 +24,7 @@ from celery_guard.run.forked import called_alone
 from celery_guard.run.outcome import Retry, Snooze, Succeeded
 from celery_guard.run.plain import effect_name
 from celery_guard.run.record import record
-from celery_guard.run.unseen import hidden_of, veil_for
+from celery_guard.run.unseen import hidden_of
 from celery_guard.settle.perform import decoded
 
 
@@ -129,7 +129,6 @@ def _differs(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         if isinstance(outcome_of(job, error, args, kwargs), Retry | Snooze):
             # A deadlock, a provider's limit: nothing is known yet.
             raise
-        veil_for(job, error)
         failure = failure_of(error)
         return Difference(_raised(error, failure.type), f"group {failure.fingerprint}")
     if job.left_out:

@@ -72,6 +72,8 @@ def keep(self: Any, name: str, secret: str, ways: Sequence[str] = ()) -> dict[st
     fail_by(way, secret)
     if way == "again":
         raise self.retry(exc=ConnectionError(f"no route for {secret}"), countdown=0)
+    if way == "quietly":
+        self.retry(exc=ConnectionError(f"no route for {secret}"), countdown=0, throw=False)
     if way == "others":
         raise self.retry((name, secret, ways), exc=ConnectionError(secret), countdown=0)
     return {secret: begun} if way == "result" else {}
