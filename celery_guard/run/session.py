@@ -47,10 +47,12 @@ def kept_clean(using: str) -> Iterator[None]:
         yield
         return
     watch = _Watch(connection)
+    connection.execute_wrappers.append(watch)
     try:
-        with connection.execute_wrapper(watch):
-            yield
+        yield
     finally:
+        # As Django's own block does, of which this saves the making.
+        connection.execute_wrappers.pop()
         if watch.changed:
             emit("run.session_ended", logging.DEBUG, using=using)
             _end(connection)

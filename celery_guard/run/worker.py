@@ -5,9 +5,7 @@ Everything here leans on Celery's and billiard's insides; it is kept in one plac
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
 from typing import Any
 
 from billiard import common
@@ -24,6 +22,7 @@ LOOKS = 8
 """How often a dying pool child is looked at, each time after twice as long, before Celery's timer."""
 IDLE = 60.0
 """Seconds an unused connection is kept: a firewall may have forgotten it after longer."""
+_USED = "celery_guard_used"
 
 
 def shutting_down(error: BaseException) -> bool:
@@ -103,10 +102,6 @@ class _Keeper:
     def __init__(self, fixup: Any) -> None:
         self._close_all = fixup.close_database
         self._fixup = fixup
-        self._used: weakref.WeakKeyDictionary[BaseDatabaseWrapper, float] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._lock = threading.Lock()
 
     def install(self) -> None:
         # Celery's signal handlers look this name up on the instance at each task.
@@ -125,8 +120,9 @@ class _Keeper:
 
     def _is_fit(self, connection: BaseDatabaseWrapper) -> bool:
         now = time.monotonic()
-        with self._lock:
-            idle, self._used[connection] = now - self._used.get(connection, now), now
+        # Kept with the connection, which is one thread's alone.
+        idle = now - vars(connection).get(_USED, now)
+        vars(connection)[_USED] = now
         if connection.in_atomic_block or connection.errors_occurred or idle > IDLE:
             discard(connection)
         return True
