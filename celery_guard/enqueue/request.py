@@ -10,6 +10,7 @@ from django.db import DatabaseError, connections, transaction
 
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission import places
+from celery_guard.enqueue.admission.places import Place
 from celery_guard.enqueue.call import Call, Enqueued
 from celery_guard.enqueue.coalescing import Coalescing
 from celery_guard.enqueue.declaration import NAME_LENGTH, Guarded
@@ -116,9 +117,13 @@ def enqueue(task: Guarded, captured: Captured, call: Call) -> Enqueued:
     check_database(using, task.name)
     new = new_job(task, captured, call)
     what = f"{new.task}: the key {new.key!r}"
-    enqueued = retried([using], lambda: _insert_or_get(task, new, captured, call, using), what)
+    place = places.place_for(using, new) if store.ends_places(using) else None
+    enqueued = retried([using], lambda: _insert_or_get(task, new, captured, call, place), what)
     if enqueued.created:
-        places.consume(using, [new])
+        if place is None:
+            places.consume(using, [new])
+        else:
+            places.consumed(place)
     hook.note(using, new.lane)
     return enqueued
 
@@ -132,12 +137,15 @@ def enqueue_plain(captured: Captured, using: str) -> None:
 
 
 def _insert_or_get(
-    task: Guarded, new: NewJob, captured: Captured, call: Call, using: str
+    task: Guarded, new: NewJob, captured: Captured, call: Call, place: Place | None
 ) -> Enqueued:
+    using, kept = task.guard.alias, None if place is None else place.id
     for _ in range(TRIES):
-        if (job_id := store.insert(using, new, captured)) is not None:
+        if (job_id := store.insert(using, new, captured, kept)) is not None:
+            if job_id < 0:
+                places.tell_over(using, 1)
             return Enqueued(
-                job_id=job_id,
+                job_id=abs(job_id),
                 public_id=new.public_id,
                 task_id=captured.task_id,
                 created=True,

@@ -13,13 +13,17 @@ from typing import Any
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
-CURRENT = ("claim_2", "insert_1", "insert_due_1", "insert_many_1", "release_1", "succeed_1")
+CURRENT = (
+    *("claim_2", "insert_1", "insert_due_1", "insert_many_1", "insert_placed_1", "release_1"),
+    *("succeed_1", "take_1"),
+)
 """What this release calls."""
+_ROOMS = {"insert": "outbox", "take": "enqueue.admission"}
 
 
 def text_of(name: str) -> str:
     """The statement in ``sql/<name>.sql``, without its header."""
-    room = "outbox" if name.startswith("insert") else "jobs"
+    room = _ROOMS.get(name.partition("_")[0], "jobs")
     file = resources.files(f"celery_guard.{room}").joinpath("sql", f"{name}.sql")
     text = file.read_text("utf-8")
     return "\n".join(line for line in text.splitlines() if not line.startswith("--"))

@@ -29,6 +29,7 @@ from celery_guard.outbox.portable import Pair, new_message
 # be another session's. The plans are the functions' anyway.
 _INSERT = direct.function("celery_guard_insert_1", 20)
 _INSERT_DUE = direct.function("celery_guard_insert_due_1", 10)
+_INSERT_PLACED = direct.function("celery_guard_insert_placed_1", 21)
 _INSERT_MANY = direct.function("celery_guard_insert_many_1", 2)
 
 _FIELDS = (
@@ -67,20 +68,27 @@ def check_size(captured: Captured) -> None:
         )
 
 
-def insert(using: str, new: NewJob, captured: Captured) -> int | None:
-    """Write one job with its message; None when its key or public id is taken."""
+def insert(using: str, new: NewJob, captured: Captured, place: int | None = None) -> int | None:
+    """Write one job with its message; None when its key or public id is taken.
+
+    :param place: the reservation that ends with it, where :func:`ends_places`; the job's id is
+        negative where it was over.
+    """
     fault_point("outbox.writing")
-    job_id = _insert(using, new, captured)
-    fault_point("outbox.written", *([] if job_id is None else [job_id]))
+    job_id = _insert(using, new, captured, place)
+    fault_point("outbox.written", *([] if job_id is None else [abs(job_id)]))
     return job_id
 
 
-def _insert(using: str, new: NewJob, captured: Captured) -> int | None:
+def _insert(using: str, new: NewJob, captured: Captured, place: int | None) -> int | None:
     connection = connections[using]
     if connection.vendor != "postgresql":
         return portable.insert(using, new, captured)
     given = (*_values(new), captured.body, captured.envelope_text)
-    job_id = direct.called(connection, _INSERT, given)
+    if place is None:
+        job_id = direct.called(connection, _INSERT, given)
+    else:
+        job_id = direct.called(connection, _INSERT_PLACED, (*given, place))
     return None if job_id is None else int(job_id)
 
 
@@ -94,6 +102,11 @@ def insert_due(connection: BaseDatabaseWrapper, values: Sequence[Any]) -> int | 
     job_id = None if job_id is None else int(job_id)
     fault_point("outbox.written", *([] if job_id is None else [job_id]))
     return job_id
+
+
+def ends_places(using: str) -> bool:
+    """Whether :func:`insert` there ends a job's reservation too, in the same statement."""
+    return connections[using].vendor == "postgresql"
 
 
 def insert_many(using: str, pairs: Sequence[Pair]) -> dict[uuid.UUID, int]:

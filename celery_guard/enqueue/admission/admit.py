@@ -14,7 +14,7 @@ from django.db import transaction
 from django.views.decorators.debug import sensitive_variables
 
 from celery_guard.conf import guard_settings
-from celery_guard.enqueue.admission import places
+from celery_guard.enqueue.admission import asked, places
 from celery_guard.enqueue.admission.apart import apart
 from celery_guard.enqueue.admission.counting import remove
 from celery_guard.enqueue.admission.decide import Action, Decision, decide
@@ -25,7 +25,6 @@ from celery_guard.enqueue.admission.places import Place
 from celery_guard.enqueue.admission.turns import turn_of
 from celery_guard.enqueue.call import in_event_loop
 from celery_guard.enqueue.declaration import Guarded
-from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.rollout.mode import choose
 from celery_guard.enqueue.steering.demoting import lower_lane
 from celery_guard.enqueue.steering.reading import switches
@@ -107,7 +106,7 @@ def admit(
     guarded = _guarded(task)
     if max_wait is not None and not max_wait > 0:
         raise ValueError(f"max_wait must be above 0 seconds, not {max_wait!r}")
-    identity = identity_of(guarded, args, kwargs or {})
+    identity = asked.identity(guarded, args, kwargs or {})
     counted = identity["tenant"] if tenant is None else tenant
     if (
         _may_refuse(guarded, counted, max_wait)

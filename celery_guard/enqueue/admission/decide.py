@@ -66,21 +66,21 @@ def _may_degrade(decided: Decision) -> bool:
 
 def _in_lane(using: str, lane: Lane, tenant: str, max_wait: float | None, turn: int) -> Decision:
     lanes = measured(using)
-    found = lanes.get(lane.name)
+    found, standing = lanes.get(lane.name), pressure.standing(using, lane, lanes)
     decision = Decision(
         action="accept",
         lane=lane,
-        pressure=pressure.pressure_on(using, lane, lanes),
+        pressure=standing.pressure,
         predicted_wait=None if found is None or found.stale else found.wait,
     )
     waits = decision.predicted_wait
     if max_wait is not None and waits is not None and waits > max_wait:
         return _refused(decision, found, "deadline", "max_wait")
-    if pressure.is_blind(lane, lanes):
+    if standing.blind:
         decision = _blind(using, decision, found)
         if decision.action == "refuse":
             return decision
-    if (strain := pressure.closing(using, lane, lanes)) is not None:
+    if (strain := standing.closing) is not None:
         later = of_strain(strain, lanes)
         return _refusal(decision, strain.reason, strain.limit, later)
     return _with_place(using, decision, found, tenant, turn)

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission import turns
-from celery_guard.enqueue.admission.counting import room_of, statement
+from celery_guard.enqueue.admission.counting import room_of
 from celery_guard.enqueue.admission.limits import Cap
 from celery_guard.enqueue.admission.models import Gate, Reservation
 from celery_guard.jobs import direct
@@ -35,6 +35,7 @@ PATIENCE = "10s"
 """How long PostgreSQL waits for a gate: one held for longer is held by a process that is frozen."""
 IDLE = 86400.0
 """Seconds after which a gate that nobody asks at is removed."""
+_TAKE = direct.function("celery_guard_take_1", 13)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,24 +73,24 @@ def _take(using: str, caps: Sequence[Cap], asker: Asker) -> int | Full:
 
 
 def _take_quickly(using: str, caps: Sequence[Cap], asker: Asker) -> int | None:
-    arguments = (
-        PATIENCE,
-        [cap.scope for cap in caps],
-        [cap.step for cap in caps],
-        [cap.slack for cap in caps],
-        [_kept(using, cap) for cap in caps],
-        HOLDS,
-        turns.LASTS,
-        turns.TURNS,
-        asker.turn,
-        len(caps),
-        asker.lane,
-        asker.tenant,
-        guard_settings().admission.hold,
-        len(caps),
+    lane = next((cap for cap in caps if not cap.tenant), None)
+    tenant = next((cap for cap in caps if cap.tenant), None)
+    place = direct.called(
+        connections[using],
+        _TAKE,
+        (
+            None if lane is None else lane.scope,
+            0 if lane is None else _kept(using, lane),
+            *((None, 0.0, 0.0) if tenant is None else (tenant.scope, tenant.step, tenant.slack)),
+            HOLDS,
+            turns.LASTS,
+            turns.TURNS,
+            *(asker.turn, asker.lane, asker.tenant),
+            guard_settings().admission.hold,
+            PATIENCE,
+        ),
     )
-    row = direct.returned(connections[using], statement("take"), arguments)
-    return row[0] if row else None
+    return None if place is None else int(place)
 
 
 def _take_counting(using: str, caps: Sequence[Cap], asker: Asker) -> int | Full:
@@ -132,7 +133,7 @@ def _limit_patience(using: str) -> None:
     # Elsewhere the database's own lock time-out holds.
     if connections[using].vendor == "postgresql":
         with connections[using].cursor() as cursor:
-            # Like the one statement of the quick way, it does not wait for the disk.
+            # Like the one call of the quick way, it does not wait for the disk.
             cursor.execute(
                 "SELECT set_config('lock_timeout', %s, true), "
                 "set_config('synchronous_commit', 'off', true)",

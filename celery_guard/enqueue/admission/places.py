@@ -86,29 +86,47 @@ def hold(place: Place) -> None:
 def terms(task: str, tenant: Callable[[], str]) -> dict[str, Any]:
     """Celery's options for the next job of ``task``, from the place it is going to take.
 
-    ``tenant`` tells whose job it is; it is asked only where there is a place for ``task``.
+    ``tenant`` tells whose job it is; it is asked only where a place for ``task`` has such terms.
     """
     free = [place for place in _held.get() or () if place.task == task and place.is_free()]
-    if not free:
+    if not any(place.options for place in free):
         return {}
     wanted = tenant()
     return next((place.options for place in free if place.tenant == wanted), {})
 
 
+def place_for(using: str, job: NewJob) -> Place | None:
+    """The place that ``job`` is going to use up, None without one."""
+    places = _held.get()
+    return _find(places, using, job) if places else None
+
+
 def consume(using: str, jobs: Iterable[NewJob]) -> None:
     """Use up a place for each of ``jobs``, just written, in the transaction that wrote them."""
-    if not (places := _held.get()):
-        return
     ids = []
     for job in jobs:
-        if (place := _find(places, using, job)) is not None:
-            _spend_at_commit(place)
+        if (place := place_for(using, job)) is not None:
+            consumed(place)
             ids += [place.id] if place.id is not None else []
-    if ids:
-        gone = _remove(using, ids)
-        if gone < len(ids):
-            # Its time was over and its room may be another's: the job counts as unasked for.
-            emit("enqueue.place_over", logging.WARNING, using=using, count=len(ids) - gone)
+    if ids and (over := len(ids) - _remove(using, ids)):
+        tell_over(using, over)
+
+
+def consumed(place: Place) -> None:
+    """The open transaction has used ``place`` up; with its rollback the place is there again."""
+    connection = connections[place.using]
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        place.spend()  # Transactions by hand have no hooks.
+        return
+    transaction.on_commit(place.spend, using=place.using, robust=True)
+
+
+def tell_over(using: str, count: int) -> None:
+    """Say that the time of ``count`` places was over, and their room may be another's.
+
+    Their jobs count as unasked for.
+    """
+    emit("enqueue.place_over", logging.WARNING, using=using, count=count)
 
 
 def _remove(using: str, ids: list[int]) -> int:
@@ -123,14 +141,6 @@ def _find(places: list[Place], using: str, job: NewJob) -> Place | None:
         if (place.using, place.task, place.lane, place.tenant) == asked and place.is_free():
             return place
     return None
-
-
-def _spend_at_commit(place: Place) -> None:
-    connection = connections[place.using]
-    if not connection.in_atomic_block and not connection.get_autocommit():
-        place.spend()  # Transactions by hand have no hooks.
-        return
-    transaction.on_commit(place.spend, using=place.using, robust=True)
 
 
 def forget_after() -> float:

@@ -38,6 +38,43 @@ class Strain:
     share: float = 1.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one lane stands for whoever asks: ``closing`` is what closes it, None while it is open.
+
+    ``blind``: the measurements of it and of those above it are too old to go by.
+    """
+
+    pressure: float
+    blind: bool
+    closing: Strain | None
+
+
+_stood: dict[tuple[str, str], tuple[Mapping[str, Measured], Standing]] = {}
+
+
+def standing(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> Standing:
+    """How ``lane`` stands by what was measured: worked out once a reading.
+
+    The database pool is no part of a reading: where it has a limit it is looked at each time.
+    """
+    if guard_settings().admission.pool is not None:
+        return _stand(using, lane, lanes)
+    read, found = _stood.get((using, lane.name), (None, None))
+    if read is not lanes or found is None:
+        found = _stand(using, lane, lanes)
+        _stood[using, lane.name] = lanes, found
+    return found
+
+
+def _stand(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> Standing:
+    return Standing(
+        pressure=pressure_on(using, lane, lanes),
+        blind=is_blind(lane, lanes),
+        closing=closing(using, lane, lanes),
+    )
+
+
 def strains(using: str, lane: Lane, lanes: Mapping[str, Measured]) -> Iterator[Strain]:
     """What weighs on ``lane`` as measured, but for its own depth, which is counted exactly."""
     share = share_of(guard_settings(), lane)

@@ -224,6 +224,18 @@ def test_a_refusal_uses_no_rate_up(limit: Limit) -> None:
     wait_for(lambda: granted(of_shop, "a"), what="the room to be counted anew")
 
 
+def test_a_full_tenant_takes_nothing_of_its_lane(limit: Limit) -> None:
+    """Else its refused requests would use up the lane's room for everybody until the next count."""
+    limit(medium={"depth": 1000}, tenants={"waiting": 1000})
+    assert granted(of_shop, "a")
+    # As if both had just been counted: nobody counts anew before the assertion.
+    Gate.objects.update(counted_at=in_seconds(60))
+    Gate.objects.exclude(pk="lane:medium").update(room=0)
+    before = Gate.objects.get(pk="lane:medium").room
+    assert not granted(of_shop, "a")
+    assert Gate.objects.get(pk="lane:medium").room == before
+
+
 def test_a_tenants_running_jobs_close_its_gate(limit: Limit) -> None:
     """While as many run as may, its further requests are refused; another's are not."""
     limit(tenants={"running": 1})
