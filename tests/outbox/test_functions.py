@@ -24,7 +24,13 @@ pytestmark = [pytest.mark.django_db]
 NAMES = [f"celery_guard_{name}" for name in functions.CURRENT]
 MIGRATIONS: list[Any] = [
     import_module(f"celery_guard.migrations.{name}")
-    for name in ("0002_databases", "0005_worker_functions", "0006_claim_2", "0007_insert_due", "0009_admission_functions")
+    for name in (
+        "0002_databases",
+        "0005_worker_functions",
+        "0006_claim_2",
+        "0007_insert_due",
+        "0009_admission_functions",
+    )
 ]
 
 
