@@ -204,8 +204,7 @@ def children(process: Process) -> int:
     found = 0
     for child in psutil.Process(process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            command = child.cmdline()
-            found += "worker" in command and "guard_relay" not in command
+            found += "guard_relay" not in child.cmdline()
     return found
 
 
