@@ -40,13 +40,18 @@ def _asked(sql: Any = ASK) -> str:
 
 def test_it_is_one_message(body: None) -> None:
     """Only of the first statement, and of each transaction anew."""
+    connection.ensure_connection()
+    noticed: list[Any] = []
+    connection.connection.add_notice_handler(noticed.append)
     for _ in range(2):
         with transaction.atomic():
             assert _asked() == f"BEGIN; {ASK}"
+            assert connection.connection.autocommit is False
             assert _asked() == ASK
             with transaction.atomic():
                 assert _asked() == ASK
     assert _asked() == ASK, "no transaction, no BEGIN"
+    assert noticed == [], "a second BEGIN would be warned of"
 
 
 def test_the_cursor_shows_the_statement(body: None) -> None:
@@ -76,7 +81,6 @@ def test_one_that_fails_ends_the_transaction(body: None) -> None:
     before = session()
     with pytest.raises(ProgrammingError, match="no_such"), transaction.atomic():
         _asked("SELECT * FROM no_such")
-    assert not connection.connection.autocommit or not connection.in_atomic_block
     with transaction.atomic():
         assert _asked() == f"BEGIN; {ASK}"
     assert session() == before
@@ -99,6 +103,9 @@ def test_a_cursor_of_the_server_ends_with_the_transaction(body: None) -> None:
     with kept_clean("default"), transaction.atomic():
         assert len(list(OutboxMessage.objects.iterator(chunk_size=1))) == 3
         assert connection.connection.autocommit is False
+    with kept_clean("default"), transaction.atomic():
+        _asked()
+        assert len(list(OutboxMessage.objects.iterator(chunk_size=1))) == 3
     assert session() == before
 
 
