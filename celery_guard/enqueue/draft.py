@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
@@ -21,7 +20,7 @@ from celery_guard.enqueue.call import Call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.pattern import Pattern
 from celery_guard.enqueue.request import lane_of, new_job
-from celery_guard.enqueue.template import MOST_KEPT, Form, Template
+from celery_guard.enqueue.template import MOST_KEPT, NOWHERE, Form, Template
 from celery_guard.enqueue.tenants import tenant_here
 from celery_guard.enqueue.texts import plain_texts
 from celery_guard.jobs.adding import NewJob
@@ -216,11 +215,8 @@ def common_here(task: Guarded, app: Celery, template: Template) -> Common:
     if (common := template.commons.get(where)) is None:
         if len(template.commons) >= MOST_KEPT:
             template.commons.clear()
-        common = template.commons[where] = common_of(task, app, template, _NOWHERE)
+        common = template.commons[where] = common_of(task, app, template, NOWHERE)
     return common
-
-
-_NOWHERE: Mapping[str, Any] = MappingProxyType({})
 
 
 def fresh_ids(count: int) -> Iterator[str]:

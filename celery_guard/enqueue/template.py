@@ -31,18 +31,15 @@ from celery_guard.outbox.capture import Captured, CapturingProducer, collecting
 
 _ID, _ARGS, _KWARGS, _ORIGIN, _REPLY = _TEXTS = tuple(f"<guard {n} hole>" for n in "iakor")
 MOST_KEPT = 100
-"""Most that is kept of one kind for a task; past that all of it is made anew."""
+"""Most that a template keeps of one kind."""
 # These are no text, or not always: their quotes belong to the hole.
 _ROOT, _GROUP, _INDEX = _VALUES = tuple(f"<guard {n} hole>" for n in "tgx")
 _SPLIT = re.compile("(" + "|".join([*_TEXTS, *(f'"{name}"' for name in _VALUES)]) + ")")
 PLACES = frozenset({"root_id", "group_id", "group_index", "reply_to", "add_to_parent", "chord"})
 """Options that a group gives its members."""
-_BEFORE, _AFTER, _SENT = (
-    signals.before_task_publish,
-    signals.after_task_publish,
-    signals.task_sent,
-)
-_NOWHERE: Mapping[str, Any] = MappingProxyType({})
+_BEFORE, _AFTER, _SENT = signals.before_task_publish, signals.after_task_publish, signals.task_sent
+NOWHERE: Mapping[str, Any] = MappingProxyType({})
+"""The options of a call in no group."""
 _encode = JSONEncoder().encode
 _IN_PYTHON = {_ID: "%(id)s", _ARGS: "%(args)s", _KWARGS: "%(kwargs)s", _INDEX: "%(place)s"}
 _IN_DATABASE = {_ID: "%1$s", _ARGS: "%2$s", _KWARGS: "%3$s", _INDEX: "%4$s"}
@@ -61,10 +58,9 @@ class Template:
     """One task's message: ``form`` takes the values of ``holes`` in their order.
 
     ``settings``, and what the task says of itself, of its result and its expiry (``said``), are those
-    that it was made under: Celery asks the task at every call. ``forms`` keeps what calls of one
-    process, thread and group have in common, in which only their own values are left open,
-    ``patterns`` what those have in common that name the same arguments, and ``commons`` what a
-    draft needs of its process, thread and tenant.
+    it was made under: Celery asks the task at every call. ``forms`` keeps what calls of one process,
+    thread and group have in common, ``patterns`` what those do that name the same arguments, and
+    ``commons`` what drafts of one process, thread and tenant do.
     """
 
     task: Guarded
@@ -83,7 +79,7 @@ class Template:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         task_id: str | None = None,
-        place: Mapping[str, Any] = _NOWHERE,
+        place: Mapping[str, Any] = NOWHERE,
     ) -> Captured:
         """The message of one call; ``place`` are options that :func:`placed` has passed.
 
