@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import pq
 
 _KEPT = "celery_guard_cursor"
 
@@ -36,7 +39,7 @@ def returned(
 
 
 def all_returned(
-    connection: BaseDatabaseWrapper, statement: str, given: Mapping[str, Any]
+    connection: BaseDatabaseWrapper, statement: str, given: Mapping[str, Any] | Sequence[Any]
 ) -> list[tuple[Any, ...]]:
     """All rows that ``statement`` returns."""
     if _is_watched(connection):
@@ -68,9 +71,21 @@ class Function:
 
 def function(name: str, arguments: int) -> Function:
     """The function ``name``, which takes so many ``arguments`` and returns one value."""
-    holes = ", ".join(["%s"] * arguments)
-    places = ", ".join([f"${n}" for n in range(1, arguments + 1)])
-    return Function(f"SELECT {name}({holes})", f"SELECT {name}({places})".encode())
+    return _function("SELECT", name, ["%s"] * arguments)
+
+
+def function_of_rows(name: str, *kinds: str) -> Function:
+    """The function ``name``, which takes arguments of those ``kinds`` and returns rows.
+
+    As many names of SQL's types: the driver's cursor makes a small number smaller than that.
+    """
+    return _function("SELECT * FROM", name, [f"%s::{kind}" for kind in kinds])
+
+
+def _function(verb: str, name: str, holes: Sequence[str]) -> Function:
+    places = ", ".join([f"${n}" for n in range(1, len(holes) + 1)])
+    call = f"{verb} {name}"
+    return Function(f"{call}({', '.join(holes)})", f"{call}({places})".encode())
 
 
 def called(connection: BaseDatabaseWrapper, asked: Function, given: Sequence[Any]) -> Any:
@@ -83,19 +98,71 @@ def called(connection: BaseDatabaseWrapper, asked: Function, given: Sequence[Any
 
     :param given: texts, bytes, booleans, numbers, times and UUIDs.
     """
-    if not _is_watched(connection):
-        driver = _ready(connection)
-        values = [value.encode() if type(value) is str else _other(value) for value in given]
-        binary = [type(value) is bytes for value in given]
-        texts = b"".join(
-            [v for v, b in zip(values, binary, strict=True) if not b and v is not None]
+    if (result := _asked(connection, asked, given, _TEXT)) is None:
+        row = returned(connection, asked.through_cursor, given)
+        return row[0] if row else None
+    found = result.get_value(0, 0)
+    return None if found is None else found.decode()
+
+
+def rows_of(
+    connection: BaseDatabaseWrapper, asked: Function, given: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """All rows that ``asked`` returns, called like :func:`called`: of the kinds in ``_READ`` only."""
+    # Without time zones Django has its own way to read a time.
+    result = _asked(connection, asked, given, _BINARY) if settings.USE_TZ else None
+    if result is None:
+        return all_returned(connection, asked.through_cursor, given)
+    columns = [(n, _READ[result.ftype(n)]) for n in range(result.nfields)]
+    return [
+        tuple(
+            [
+                None if (value := result.get_value(row, n)) is None else read(value)
+                for n, read in columns
+            ]
         )
-        # A text would end at a NUL; the cursor says so instead.
-        if _is_plain(driver) and b"\0" not in texts:
-            with connection.wrap_database_errors:
-                return _on_wire(driver, asked.on_wire, values, binary)
-    row = returned(connection, asked.through_cursor, given)
-    return row[0] if row else None
+        for row in range(result.ntuples)
+    ]
+
+
+def _whole(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _moment(value: bytes) -> datetime:
+    return _EPOCH + timedelta(microseconds=_whole(value))
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+# By PostgreSQL's number of the type: boolean, bytea, three sizes of integers, text, varchar,
+# timestamptz, uuid.
+_READ: dict[int, Callable[[bytes], Any]] = {
+    16: lambda value: value != b"\0",
+    17: bytes,
+    20: _whole,
+    21: _whole,
+    23: _whole,
+    25: bytes.decode,
+    1043: bytes.decode,
+    1184: _moment,
+    2950: lambda value: uuid.UUID(bytes=bytes(value)),
+}
+
+
+def _asked(
+    connection: BaseDatabaseWrapper, asked: Function, given: Sequence[Any], form: int
+) -> pq.abc.PGresult | None:
+    if _is_watched(connection):
+        return None
+    driver = _ready(connection)
+    values = [value.encode() if type(value) is str else _other(value) for value in given]
+    binary = [type(value) is bytes for value in given]
+    texts = b"".join([v for v, b in zip(values, binary, strict=True) if not b and v is not None])
+    # A text would end at a NUL; the cursor says so instead.
+    if not _is_plain(driver) or b"\0" in texts:
+        return None
+    with connection.wrap_database_errors:
+        return _on_wire(driver, asked.on_wire, values, binary, form)
 
 
 def _other(value: Any) -> bytes | None:
@@ -113,6 +180,7 @@ def _is_plain(driver: psycopg.Connection[Any]) -> bool:
 
 _IDLE, _NO_PIPELINE = 0, 0
 _TUPLES = 2
+_TEXT, _BINARY = 0, 1
 
 
 def _on_wire(
@@ -120,16 +188,17 @@ def _on_wire(
     statement: bytes,
     values: list[bytes | None],
     binary: list[bool],
-) -> str | None:
+    form: int,
+) -> pq.abc.PGresult:
     from psycopg import errors, generators
 
+    result: pq.abc.PGresult
     with driver.lock:
-        driver.pgconn.send_query_params(statement, values, param_formats=binary)
+        driver.pgconn.send_query_params(statement, values, param_formats=binary, result_format=form)
         (result,) = driver.wait(generators.execute(driver.pgconn))
     if result.status != _TUPLES:
         raise errors.error_from_result(result)
-    found = result.get_value(0, 0)
-    return None if found is None else found.decode()
+    return result
 
 
 def is_to_begin(connection: BaseDatabaseWrapper) -> bool:

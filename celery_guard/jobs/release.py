@@ -32,9 +32,8 @@ RESEND_CAP = 3600.0
 """Longest wait of one job between two sendings that no claim answered, in seconds."""
 
 # A function, because planning it took longer than running it: see release_1.sql.
-_RELEASE = (
-    "SELECT * FROM celery_guard_release_1(%(lane)s, %(owner)s, %(term)s::integer, "
-    "%(batch)s::integer, %(window)s::integer, %(alone)s, %(expired)s)"
+_RELEASE = direct.function_of_rows(
+    "celery_guard_release_1", "text", "uuid", "int", "int", "int", "boolean", "text"
 )
 Pick = Callable[..., tuple[list[Sending], set[Key]]]
 
@@ -102,7 +101,14 @@ def sees_others(using: str) -> bool:
 def _pick_alone(
     using: str, lead: Lead, batch: int, window: int | None, *_: object
 ) -> tuple[list[Sending], set[Key]]:
-    return _send(using, _RELEASE, lead, batch=batch, window=window, alone=True)
+    return _release(using, lead, batch, window, alone=True)
+
+
+def _release(
+    using: str, lead: Lead, batch: int, window: int | None, *, alone: bool
+) -> tuple[list[Sending], set[Key]]:
+    given = (lead.lane, lead.owner, lead.term, batch, window, alone, EXPIRED)
+    return _read(direct.rows_of(connections[using], _RELEASE, given))
 
 
 def _fold_behind(
@@ -136,7 +142,7 @@ def _pick(
     if shares is not None:
         statement = _sql("release_shares") + _sql("mark")
         return _send(using, statement, lead, **sharing.as_arrays(shares, nobodys))
-    return _send(using, _RELEASE, lead, batch=batch, window=window, alone=False)
+    return _release(using, lead, batch, window, alone=False)
 
 
 def _fold(using: str, lead: Lead, keys: set[Key], room: Counter[str] | None) -> list[Sending]:
@@ -193,7 +199,10 @@ def resend(using: str, lead: Lead, batch: int, grace: float) -> list[Sending]:
 
 def _send(using: str, statement: str, lead: Lead, **given: Any) -> tuple[list[Sending], set[Key]]:
     mine = {"lane": lead.lane, "owner": lead.owner, "term": lead.term, "expired": EXPIRED}
-    rows = direct.all_returned(connections[using], statement, {**mine, **given})
+    return _read(direct.all_returned(connections[using], statement, {**mine, **given}))
+
+
+def _read(rows: list[tuple[Any, ...]]) -> tuple[list[Sending], set[Key]]:
     keys = {(row[3], row[0]) for row in rows if row[0] is not None}
     return [_sending(*row[1:]) for row in rows if row[0] is None], keys
 

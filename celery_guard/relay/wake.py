@@ -63,7 +63,8 @@ class _Waker:
         while self._wait():
             # The first commit after a pause wakes at once; those of a moment share the next.
             lingered = time.monotonic() - self._woke_at
-            time.sleep(max(0.0, self._moment(lingered) - lingered))
+            if (left := self._moment(lingered) - lingered) > 0:
+                time.sleep(left)
             self._wake_all(self._take())
 
     def _moment(self, lingered: float) -> float:

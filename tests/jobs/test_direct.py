@@ -115,6 +115,29 @@ def test_a_function_is_called_as_by_a_cursor() -> None:
 
 
 @pytest.mark.django_db
+def test_rows_of_a_function_are_read_as_by_a_cursor(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of column that the ledger's functions return, and NULL, for no row and for two."""
+    columns = (
+        "true AS a, false AS b, '\\x00ff'::bytea AS c, 7::smallint AS d, -2::int AS e, "
+        "9007199254740993 AS f, 'é☃'::text AS g, ''::varchar AS h, NULL::uuid AS i, "
+        "'00000000-0000-0000-0000-000000000005'::uuid AS j, "
+        "'1999-12-31 23:59:59.000001+00'::timestamptz AS k, '2026-02-03 04:05:06+05'::timestamptz AS l"
+    )
+    query = f"SELECT {columns} FROM generate_series(1, %s::int)"
+    asked = direct.Function(query, query.replace("%s", "$1").encode())
+    for count in (0, 2):
+        with CaptureQueriesContext(connection) as logged:
+            expected = direct.rows_of(connection, asked, (count,))
+        assert direct.rows_of(connection, asked, (count,)) == expected
+        assert (len(logged), len(expected)) == (1, count)
+    settings.USE_TZ = False
+    monkeypatch.setattr(direct, "all_returned", lambda *_: ["as Django reads it"])
+    assert direct.rows_of(connection, asked, (2,)) == ["as Django reads it"]
+
+
+@pytest.mark.django_db
 def test_whoever_watches_calls_sees_them() -> None:
     """Then they go through Django's cursor."""
     with CaptureQueriesContext(connection) as logged:
