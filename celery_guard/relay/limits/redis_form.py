@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import json
 import os
 import random
 from collections.abc import Collection, Sequence
@@ -16,6 +16,7 @@ from celery import Celery
 from django.core import mail
 from redis import Redis
 from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 
 from celery_guard.conf import guard_settings
 from celery_guard.errors import LimitsAway
@@ -23,8 +24,11 @@ from celery_guard.redis import Errors, bounded_client
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
 from celery_guard.relay.limits.database import micros
+from celery_guard.relay.limits.kept import Kept, packed
 from celery_guard.relay.limits.rules import Rules
 from celery_guard.relay.limits.state import State
+
+_MOST = 1000
 
 
 class RedisLimits:
@@ -35,13 +39,15 @@ class RedisLimits:
         prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
         self._prefix = f"{prefix}{site_of(app)}.celery_guard.limit."
         self._scripts: dict[str, Script] = {}
+        self._kept = Kept(self._client)
+        self._beginnings: dict[tuple[str, Rules], bytes] = {}
 
     def take(self, rules: Rules, ask: Ask) -> Granted | Refused:
         """Decide on ``ask``.
 
         :raises LimitsAway: when Redis does not answer.
         """
-        granted, wait, reason, kept = self._run("take", rules, dataclasses.asdict(ask))
+        granted, wait, reason, kept = self._run("take", rules, asked(ask))
         if granted:
             return Granted()
         return Refused(wait=int(wait), reason=reason.decode(), kept=bool(kept))
@@ -54,14 +60,10 @@ class RedisLimits:
         :param pause: seconds that a throttling dependency asks for, or until ``instant``.
         :raises LimitsAway: when Redis does not answer.
         """
-        told = {
-            "permit": permit,
-            "verdict": verdict,
-            "pause": int(pause * 1_000_000),
-            "instant": 0 if instant is None else micros(instant),
-            "jitter": random.randrange(1000),
-        }
-        self._run("finish", rules, told)
+        at = 0 if instant is None else micros(instant)
+        told = (permit, verdict, int(pause * 1_000_000), random.randrange(1000), at)
+        # Nobody waits to hear that all is well.
+        self._run("finish", rules, told, waits=verdict != Verdict.FINE)
 
     def renew(self, rules: Rules, permits: Collection[str], lease: float) -> None:
         """Let ``permits`` that are not over last ``lease`` seconds from now.
@@ -80,21 +82,48 @@ class RedisLimits:
         return [self._read(rules) for rules in wanted]
 
     def _read(self, rules: Rules) -> Reading:
-        now, held, *flat = self._run("read", rules, {})
+        now, held, *flat = self._run("read", rules)
         words = [part.decode() for part in flat]
         return decide.read(
             _state(dict(zip(words[::2], words[1::2], strict=True))), rules, int(now), int(held)
         )
 
-    def _run(self, name: str, rules: Rules, ask: dict[str, Any]) -> Any:
-        return self._eval(_script("rules", name), rules, [_encoded(rules), json.dumps(ask)])
+    def _run(
+        self, name: str, rules: Rules, given: Sequence[str | int] = (), *, waits: bool = True
+    ) -> Any:
+        def load_and_run() -> Any:
+            return self._eval(_script("rules", name), rules, [encoded(rules), *given])
 
-    def _eval(self, script: str, rules: Rules, given: list[Any]) -> Any:
+        try:
+            with self._kept.in_hand() as kept, contextlib.suppress(NoScriptError):
+                if kept is not None:
+                    words = packed([str(one).encode() for one in given])
+                    command = self._beginning(name, rules, len(given)) + words
+                    if waits:
+                        return kept.ask(name, command)
+                    return kept.tell(name, command, load_and_run)
+        except Errors as error:
+            raise LimitsAway(f"{type(error).__name__}: {error}") from error
+        return load_and_run()
+
+    def _beginning(self, name: str, rules: Rules, more: int) -> bytes:
+        if (known := self._beginnings.get((name, rules))) is None:
+            if len(self._beginnings) >= _MOST:
+                self._beginnings.clear()
+            digest = self._registered(_script("rules", name)).sha
+            parts = ["EVALSHA", digest, "4", *self._keys(rules), encoded(rules)]
+            known = b"*%d\r\n%b" % (len(parts) + more, packed([part.encode() for part in parts]))
+            self._beginnings[name, rules] = known
+        return known
+
+    def _keys(self, rules: Rules) -> list[str]:
         # Braces: on a cluster all keys of a dependency lie together.
         key = f"{self._prefix}{{{rules.name}}}"
-        keys = [key, f"{key}.places", f"{key}.permits", f"{key}.taken"]
+        return [f"{key}.state", f"{key}.places", f"{key}.permits", f"{key}.taken"]
+
+    def _eval(self, script: str, rules: Rules, given: list[Any]) -> Any:
         try:
-            return self._registered(script)(keys=keys, args=given)
+            return self._registered(script)(keys=self._keys(rules), args=given)
         except Errors as error:
             raise LimitsAway(f"{type(error).__name__}: {error}") from error
 
@@ -118,14 +147,20 @@ def _state(words: dict[str, str]) -> State:
     )
 
 
+def asked(ask: Ask) -> tuple[str | int, ...]:
+    """``ask`` as take.lua reads it."""
+    return (ask.place, ask.permit, ask.cost, ask.lease, ask.within)
+
+
 @functools.lru_cache(maxsize=256)
-def _encoded(rules: Rules) -> str:
-    # Lua would take a null for true.
-    return json.dumps({**dataclasses.asdict(rules), "breaker": _breaker(rules)})
-
-
-def _breaker(rules: Rules) -> Any:
-    return dataclasses.asdict(rules.breaker) if rules.breaker is not None else False
+def encoded(rules: Rules) -> str:
+    """``rules`` as the scripts read them."""
+    breaker = rules.breaker
+    opens = (0, 0, 0, 0)
+    if breaker is not None:
+        opens = (breaker.samples, breaker.ratio, breaker.window, breaker.pause)
+    buckets = [number for b in rules.buckets for number in (b.interval, b.burst)]
+    return " ".join(map(str, (rules.concurrency, rules.errors, *opens, *buckets)))
 
 
 @functools.cache

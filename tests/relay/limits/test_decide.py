@@ -3,7 +3,6 @@
 import dataclasses
 import heapq
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Verdict
-from celery_guard.relay.limits.redis_form import _encoded, _script
+from celery_guard.relay.limits.redis_form import _script, asked, encoded
 from celery_guard.relay.limits.rules import MICRO, BreakerRule, Bucket, Rules
 from celery_guard.relay.limits.state import State
 
@@ -121,25 +120,24 @@ class OnRedis:
 
     def take(self, now: int, ask: Ask) -> tuple[bool, int, str, bool]:
         """One question."""
-        granted, wait, reason, kept = self._run(now, "take", dataclasses.asdict(ask))
+        granted, wait, reason, kept = self._run(now, "take", asked(ask))
         return bool(granted), wait, reason.decode(), bool(kept)
 
     def finish(self, now: int, permit: str, verdict: Verdict, pause: int) -> None:
         """The end of a call."""
-        told = {"permit": permit, "verdict": verdict, "pause": pause, "instant": 0, "jitter": 500}
-        self._run(now, "finish", told)
+        self._run(now, "finish", (permit, verdict, pause, 500, 0))
 
     def renew(self, now: int, permit: str, lease: int) -> None:
         """A heartbeat."""
         self._eval(now, _script("renew"), [permit, lease])
 
-    def _run(self, now: int, name: str, ask: dict[str, Any]) -> Any:
-        return self._eval(now, _script("rules", name), [_encoded(self.rules), json.dumps(ask)])
+    def _run(self, now: int, name: str, given: tuple[str | int, ...]) -> Any:
+        return self._eval(now, _script("rules", name), [encoded(self.rules), *given])
 
     def _eval(self, now: int, script: str, given: list[Any]) -> Any:
         assert script.count(CLOCK) == 1
         at = f"{{'{now // MICRO}', '{now % MICRO}'}}"
-        keys = ["d", "d.places", "d.permits", "d.taken"]
+        keys = ["d.state", "d.places", "d.permits", "d.taken"]
         return self.client.eval(script.replace(CLOCK, at), len(keys), *keys, *given)
 
 

@@ -1,6 +1,11 @@
 -- Give a permit back and learn how the call went.
--- ask: permit, verdict, pause, jitter, as in ../decide.py. ask.instant: where a pause was told as
--- a point in time, that point. Returns nothing.
+-- ARGV[2] to ARGV[6]: permit, verdict, pause, jitter, as in ../decide.py, and where a pause was told as
+-- a point in time, that point, else 0. Returns nothing.
+ask = {
+  permit = ARGV[2], verdict = ARGV[3],
+  pause = tonumber(ARGV[4]), jitter = tonumber(ARGV[5]), instant = tonumber(ARGV[6]),
+}
+
 local function weigh()
   s.tried = s.tried + 1
   if ask.verdict == 'failed' then s.erred = s.erred + 1 end
@@ -82,4 +87,5 @@ elseif rules.breaker and ask.verdict ~= 'unclear' then
     count()
   end
 end
+s.seen = math.max(s.seen, now)
 save()

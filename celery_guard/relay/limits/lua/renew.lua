@@ -2,13 +2,12 @@
 -- KEYS as in rules.lua. ARGV: permit, lease. Returns nothing.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local over = string.format('%.0f', now + tonumber(ARGV[2]))
+local lease = tonumber(ARGV[2])
 if tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or 0) > now then
-  redis.call('ZADD', KEYS[3], over, ARGV[1])
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now + lease), ARGV[1])
 end
-local most = tonumber(redis.call('HGET', KEYS[1], 'lease') or 0)
-redis.call('HSET', KEYS[1], 'lease', string.format('%.0f', math.max(most, tonumber(ARGV[2]))))
-local probing = redis.call('HGET', KEYS[1], 'probe') == ARGV[1]
-if probing and tonumber(redis.call('HGET', KEYS[1], 'probe_until')) > now then
-  redis.call('HSET', KEYS[1], 'probe_until', over)
-end
+local packed = redis.call('GET', KEYS[1])
+local s = packed and cmsgpack.unpack(packed) or {}
+s.lease, s.seen = math.max(s.lease or 0, lease), math.max(s.seen or 0, now)
+if s.probe == ARGV[1] and s.probe_until > now then s.probe_until = now + lease end
+redis.call('SET', KEYS[1], cmsgpack.pack(s))

@@ -1,15 +1,23 @@
 -- The beginning of take.lua, finish.lua and read.lua: the rules of ../decide.py, name by name.
--- KEYS[1]: hash, the state. KEYS[2]: sorted set, places by their time. KEYS[3]: sorted set,
+-- KEYS[1]: the state, packed. KEYS[2]: sorted set, places by their time. KEYS[3]: sorted set,
 -- permits by the end of their leases. KEYS[4]: hash, when each permit was taken.
--- ARGV[1]: JSON, the dependency's rules. ARGV[2]: JSON, what is asked. Times: whole microseconds.
+-- ARGV[1]: numbers, the dependency's rules: concurrency, errors, the breaker's samples (0: none), ratio,
+-- window and pause, then interval and burst of each bucket. The rest is what is asked.
+-- Times: whole microseconds.
 local MICRO = 1000000
 local CUT_TENTHS, STEP, FLOOR, RAMP = 7, 50000, 50000, 100000
 local GOOD_WINDOW, SHORTEST_PAUSE, LONGEST_PAUSE = 10 * MICRO, MICRO, 300 * MICRO
 local ERRORS_OF = 20
 local PROBES, KEEP, FIRST_HOLD, AHEAD = 3, 3600 * MICRO, 20000, 660 * MICRO
 
-local rules, ask = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
-local buckets = rules.buckets
+local n = {}
+for number in string.gmatch(ARGV[1], '%d+') do n[#n + 1] = tonumber(number) end
+local rules, buckets = {concurrency = n[1], errors = n[2]}, {}
+if n[3] > 0 then
+  rules.breaker = {samples = n[3], ratio = n[4], window = n[5], pause = n[6]}
+end
+for i = 7, #n, 2 do buckets[#buckets + 1] = {interval = n[i], burst = n[i + 1]} end
+local ask
 local clock = redis.call('TIME')
 local now = clock[1] * MICRO + clock[2]
 
@@ -21,52 +29,41 @@ local s = {
   line = 0, hold = FIRST_HOLD,
   counted_from = 0, fine = 0, failed = 0, open_until = 0, doublings = 0, probed = 0,
   probe_until = 0, lease = 0, seen = 0, granted = 0, refused = 0, throttled = 0, slowings = 0,
-  openings = 0,
+  openings = 0, probe = '', bases = {}, intervals = {}, gates = {}, tats = {},
 }
-local probe = ''
-local bases, intervals, gates, tats = {}, {}, {}, {}
+local probe, bases, intervals, gates, tats
 
+-- In one piece: to read and write it as a field a number took longer than all the rest.
 local function load()
-  local flat = redis.call('HGETALL', KEYS[1])
-  local seen = {}
-  for i = 1, #flat, 2 do seen[flat[i]] = flat[i + 1] end
-  for name, value in pairs(s) do s[name] = tonumber(seen[name]) or value end
-  probe = seen.probe or ''
-  for n = 1, tonumber(seen.buckets) or 0 do
-    bases[n] = tonumber(seen['base' .. n])
-    intervals[n] = tonumber(seen['interval' .. n])
-    gates[n] = tonumber(seen['gate' .. n])
-    tats[n] = tonumber(seen['tat' .. n])
+  local packed = redis.call('GET', KEYS[1])
+  if packed then
+    for name, value in pairs(cmsgpack.unpack(packed)) do s[name] = value end
   end
+  probe, bases, intervals, gates, tats = s.probe, s.bases, s.intervals, s.gates, s.tats
 end
 
 local function save()
-  local flat = {'probe', probe, 'buckets', #intervals}
-  for name, value in pairs(s) do
-    flat[#flat + 1] = name
-    flat[#flat + 1] = whole(value)
-  end
-  for n = 1, #intervals do
-    local bucket = {base = bases[n], interval = intervals[n], gate = gates[n], tat = tats[n]}
-    for name, value in pairs(bucket) do
-      flat[#flat + 1] = name .. n
-      flat[#flat + 1] = whole(value)
-    end
-  end
-  redis.call('HSET', KEYS[1], unpack(flat))
+  s.probe, s.bases, s.intervals, s.gates, s.tats = probe, bases, intervals, gates, tats
+  redis.call('SET', KEYS[1], cmsgpack.pack(s))
 end
 
 local function forget_expired()
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - KEEP))
+  -- Nobody comes back to a place this old, so it does no harm until it goes.
+  if (s.granted + s.refused) % 64 == 0 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - KEEP))
+  end
   for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', whole(now))) do
     redis.call('ZREM', KEYS[3], permit)
     redis.call('HDEL', KEYS[4], permit)
   end
-  -- Taken or renewed while the clock was ahead: it need not get there again.
-  local latest = whole(now + s.lease)
-  for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
-    redis.call('ZADD', KEYS[3], latest, permit)
+  if now < s.seen then
+    -- Taken or renewed while the clock was ahead: it need not get there again.
+    local latest = whole(now + s.lease)
+    for _, permit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
+      redis.call('ZADD', KEYS[3], latest, permit)
+    end
   end
+  s.seen = now
 end
 
 local function scaled(time, new, old) return now + math.ceil((time - now) * new / old) end

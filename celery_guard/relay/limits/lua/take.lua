@@ -1,6 +1,11 @@
 -- Take tokens and a permit, or be told when to come back.
--- ask: place, permit, cost, lease, within, as in ../answers.py.
+-- ARGV[2] to ARGV[6]: place, permit, cost, lease, within, as in ../answers.py.
 -- Returns: granted (1 or 0), wait, reason, whether a place is kept (1 or 0).
+ask = {
+  place = ARGV[2], permit = ARGV[3],
+  cost = tonumber(ARGV[4]), lease = tonumber(ARGV[5]), within = tonumber(ARGV[6]),
+}
+
 local function blocked()
   if s.open_until > now then
     return 'breaker', math.max(s.open_until, s.paused_until), false
@@ -21,18 +26,21 @@ local function refused(wait, reason, kept)
   return {0, wait, reason, kept and 1 or 0}
 end
 
-local function keep(place)
-  if place > 0 then
-    redis.call('ZADD', KEYS[2], whole(place), ask.place)
-  else
+forget_expired()
+s.lease = math.max(s.lease, ask.lease)
+catch_up()
+local kept = redis.call('ZSCORE', KEYS[2], ask.place)
+local place = tonumber(kept or 0)
+
+local function keep(time)
+  if time > 0 then
+    redis.call('ZADD', KEYS[2], whole(time), ask.place)
+  elseif kept then
     redis.call('ZREM', KEYS[2], ask.place)
   end
 end
 
-forget_expired()
-s.lease = math.max(s.lease, ask.lease)
-catch_up()
-local place = tonumber(redis.call('ZSCORE', KEYS[2], ask.place) or 0)
+if place + KEEP <= now then place = 0 end
 if place - now > math.max(AHEAD, ask.within) then
   place = 0
   keep(0)
@@ -42,9 +50,13 @@ if place > now and place >= until_ then return refused(place - now, reason, true
 local new_gates, new_tats = moved_on(gates), moved_on(tats)
 local at = math.max(fit(new_gates), until_)
 if place == 0 then at = math.max(at, fit(new_tats)) end
-local held = redis.call('ZCARD', KEYS[3])
-if redis.call('ZSCORE', KEYS[3], ask.permit) then held = held - 1 end
-local free = rules.concurrency == 0 or held < rules.concurrency
+local free = rules.concurrency == 0
+if not free then
+  local held = redis.call('ZCARD', KEYS[3])
+  -- One's own does not count, which matters for the last one only.
+  if held == rules.concurrency and redis.call('ZSCORE', KEYS[3], ask.permit) then held = held - 1 end
+  free = held < rules.concurrency
+end
 
 if at <= now and not busy and free then
   gates = new_gates
