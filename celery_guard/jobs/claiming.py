@@ -18,7 +18,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 
 from celery_guard.conf.modes import Mode
-from celery_guard.jobs import direct, following
+from celery_guard.jobs import direct, following, on_wire
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.running import Hold
@@ -82,7 +82,7 @@ _CLAIMED = (
     "tenant",
 )
 # A function, because planning it took longer than running it: see claim_2.sql.
-_CLAIM = direct.function("celery_guard_claim_2", 5)
+_CLAIM = on_wire.function("celery_guard_claim_2", 5)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = Sequence[Any]
@@ -235,5 +235,5 @@ def _sql(name: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
-def _called(connection: BaseDatabaseWrapper, asked: direct.Function, given: Row) -> Row | None:
-    return _read(direct.called(connection, asked, given))
+def _called(connection: BaseDatabaseWrapper, asked: on_wire.Function, given: Row) -> Row | None:
+    return _read(on_wire.called(connection, asked, given))

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from celery_guard.jobs import direct, folding, release_held, release_portably, sharing
+from celery_guard.jobs import direct, folding, on_wire, release_held, release_portably, sharing
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.jobs.following import Key, live
 from celery_guard.jobs.models import Job
@@ -32,7 +32,7 @@ RESEND_CAP = 3600.0
 """Longest wait of one job between two sendings that no claim answered, in seconds."""
 
 # A function, because planning it took longer than running it: see release_1.sql.
-_RELEASE = direct.function_of_rows(
+_RELEASE = on_wire.function_of_rows(
     "celery_guard_release_1", "text", "uuid", "int", "int", "int", "boolean", "text"
 )
 Pick = Callable[..., tuple[list[Sending], set[Key]]]
@@ -108,7 +108,7 @@ def _release(
     using: str, lead: Lead, batch: int, window: int | None, *, alone: bool
 ) -> tuple[list[Sending], set[Key]]:
     given = (lead.lane, lead.owner, lead.term, batch, window, alone, EXPIRED)
-    return _read(direct.rows_of(connections[using], _RELEASE, given))
+    return _read(on_wire.rows_of(connections[using], _RELEASE, given))
 
 
 def _fold_behind(

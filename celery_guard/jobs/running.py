@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from django.db.models import F, QuerySet, Value
 from django.db.models.expressions import Combinable
 
-from celery_guard.jobs import direct, following, unfolding
+from celery_guard.jobs import begin_and_commit, direct, following, unfolding
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Attempt, Job
 from celery_guard.jobs.states import Reason, State
@@ -62,7 +62,7 @@ def lock(hold: Hold) -> bool:
 
 def commits_at_once(hold: Hold) -> bool:
     """Whether the held job's success and the commit of the open transaction can be one message."""
-    return not hold.coalesced and direct.commits_at_once(connections[hold.using])
+    return not hold.coalesced and begin_and_commit.commits_at_once(connections[hold.using])
 
 
 def succeed(
@@ -76,7 +76,7 @@ def succeed(
     connection = connections[hold.using]
     given = (reason, result, hold.job_id, hold.fence, hold.owner)
     if commit:
-        return direct.committed_with(connection, _SUCCEED, given, unless=_NOT_HELD)
+        return begin_and_commit.committed_with(connection, _SUCCEED, given, unless=_NOT_HELD)
     if connection.vendor == "postgresql":
         return _freed(hold, direct.changed(connection, _sql("succeed"), given) == 1)
     return _settle(hold, state=State.SUCCEEDED, reason=reason, result=result, error=None)

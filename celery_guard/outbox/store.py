@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from celery_guard.conf import guard_settings
 from celery_guard.errors import PayloadTooLarge
 from celery_guard.faults import fault_point
-from celery_guard.jobs import adding, direct
+from celery_guard.jobs import adding, on_wire
 from celery_guard.jobs.adding import NewJob
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import RERUNNABLE
@@ -27,10 +27,10 @@ from celery_guard.outbox.portable import Pair, new_message
 
 # One text for every call, without a name: behind a transaction pooler a prepared statement would
 # be another session's. The plans are the functions' anyway.
-_INSERT = direct.function("celery_guard_insert_1", 20)
-_INSERT_DUE = direct.function("celery_guard_insert_due_1", 10)
-_INSERT_PLACED = direct.function("celery_guard_insert_placed_1", 21)
-_INSERT_MANY = direct.function("celery_guard_insert_many_1", 2)
+_INSERT = on_wire.function("celery_guard_insert_1", 20)
+_INSERT_DUE = on_wire.function("celery_guard_insert_due_1", 10)
+_INSERT_PLACED = on_wire.function("celery_guard_insert_placed_1", 21)
+_INSERT_MANY = on_wire.function("celery_guard_insert_many_1", 2)
 
 _FIELDS = (
     "public_id",
@@ -86,9 +86,9 @@ def _insert(using: str, new: NewJob, captured: Captured, place: int | None) -> i
         return portable.insert(using, new, captured)
     given = (*_values(new), captured.body, captured.envelope_text)
     if place is None:
-        job_id = direct.called(connection, _INSERT, given)
+        job_id = on_wire.called(connection, _INSERT, given)
     else:
-        job_id = direct.called(connection, _INSERT_PLACED, (*given, place))
+        job_id = on_wire.called(connection, _INSERT_PLACED, (*given, place))
     return None if job_id is None else int(job_id)
 
 
@@ -98,7 +98,7 @@ def insert_due(connection: BaseDatabaseWrapper, values: Sequence[Any]) -> int | 
     The values are those of ``insert_due_1.sql``, where :func:`reads_records` says so.
     """
     fault_point("outbox.writing")
-    job_id = direct.called(connection, _INSERT_DUE, values)
+    job_id = on_wire.called(connection, _INSERT_DUE, values)
     job_id = None if job_id is None else int(job_id)
     fault_point("outbox.written", *([] if job_id is None else [job_id]))
     return job_id
@@ -143,7 +143,7 @@ def insert_records(
 
 
 def _written(connection: BaseDatabaseWrapper, documents: tuple[str, str]) -> dict[int, int]:
-    inserted = direct.called(connection, _INSERT_MANY, documents)
+    inserted = on_wire.called(connection, _INSERT_MANY, documents)
     # Django's cursor leaves json as text, the driver's reads it.
     found = json.loads(inserted) if isinstance(inserted, str) else inserted
     return {int(number): job_id for number, job_id in found.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from celery_guard.jobs import direct
+from celery_guard.jobs import begin_and_commit
 
 Execute = Callable[..., Any]
 
@@ -26,7 +26,7 @@ def begun_with(
     context: Any,
 ) -> Any:
     """What Django's ``execute`` of a wrapper returns, which begins the transaction where that is due."""
-    if many or not direct.is_to_begin(connection) or not _takes_two(context, sql):
+    if many or not begin_and_commit.is_to_begin(connection) or not _takes_two(context, sql):
         return execute(sql, params, many, context)
     driver: Any = connection.connection
     try:

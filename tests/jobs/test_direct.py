@@ -18,7 +18,7 @@ from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
 from celery_guard.conf import Mode
-from celery_guard.jobs import direct
+from celery_guard.jobs import begin_and_commit, direct, on_wire
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.outbox.models import OutboxMessage
 
@@ -88,15 +88,15 @@ def test_threads_that_share_a_connection_share_no_cursor() -> None:
     assert len({id(cursor) for cursor in (mine, *theirs)}) == 3
 
 
-SUM = direct.Function("SELECT %s::int + %s::int", b"SELECT $1::int + $2::int")
-TEXT = direct.Function("SELECT %s::text", b"SELECT $1::text")
+SUM = on_wire.Function("SELECT %s::int + %s::int", b"SELECT $1::int + $2::int")
+TEXT = on_wire.Function("SELECT %s::text", b"SELECT $1::text")
 
 
 @pytest.mark.django_db
 def test_a_function_is_called_as_by_a_cursor() -> None:
     """Values of every kind that the outbox knows arrive as what they are."""
-    assert int(direct.called(connection, SUM, (3, 4))) == 7
-    assert direct.called(connection, TEXT, (None,)) is None
+    assert int(on_wire.called(connection, SUM, (3, 4))) == 7
+    assert on_wire.called(connection, TEXT, (None,)) is None
     when = datetime(2026, 2, 3, 4, 5, 6, 789, UTC)
     for kind, value in [
         ("boolean", True),
@@ -108,10 +108,10 @@ def test_a_function_is_called_as_by_a_cursor() -> None:
         ("text", Mode.ON),
     ]:
         by_wire = f"SELECT ($1::{kind})::text".encode()
-        asked = direct.Function(f"SELECT (%s::{kind})::text", by_wire)
+        asked = on_wire.Function(f"SELECT (%s::{kind})::text", by_wire)
         with CaptureQueriesContext(connection):
-            expected = direct.called(connection, asked, (value,))
-        assert direct.called(connection, asked, (value,)) == expected
+            expected = on_wire.called(connection, asked, (value,))
+        assert on_wire.called(connection, asked, (value,)) == expected
 
 
 @pytest.mark.django_db
@@ -126,22 +126,22 @@ def test_rows_of_a_function_are_read_as_by_a_cursor(
         "'1999-12-31 23:59:59.000001+00'::timestamptz AS k, '2026-02-03 04:05:06+05'::timestamptz AS l"
     )
     query = f"SELECT {columns} FROM generate_series(1, %s::int)"
-    asked = direct.Function(query, query.replace("%s", "$1").encode())
+    asked = on_wire.Function(query, query.replace("%s", "$1").encode())
     for count in (0, 2):
         with CaptureQueriesContext(connection) as logged:
-            expected = direct.rows_of(connection, asked, (count,))
-        assert direct.rows_of(connection, asked, (count,)) == expected
+            expected = on_wire.rows_of(connection, asked, (count,))
+        assert on_wire.rows_of(connection, asked, (count,)) == expected
         assert (len(logged), len(expected)) == (1, count)
     settings.USE_TZ = False
     monkeypatch.setattr(direct, "all_returned", lambda *_: ["as Django reads it"])
-    assert direct.rows_of(connection, asked, (2,)) == ["as Django reads it"]
+    assert on_wire.rows_of(connection, asked, (2,)) == ["as Django reads it"]
 
 
 @pytest.mark.django_db
 def test_whoever_watches_calls_sees_them() -> None:
     """Then they go through Django's cursor."""
     with CaptureQueriesContext(connection) as logged:
-        assert direct.called(connection, SUM, (3, 4)) == 7
+        assert on_wire.called(connection, SUM, (3, 4)) == 7
     assert len(logged) == 1
 
 
@@ -149,23 +149,23 @@ def test_whoever_watches_calls_sees_them() -> None:
 def test_a_text_is_not_cut_short() -> None:
     """One with a NUL is refused, as by a cursor."""
     with pytest.raises((ValueError, DataError)), transaction.atomic():
-        direct.called(connection, TEXT, ("a\x00b",))
+        on_wire.called(connection, TEXT, ("a\x00b",))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_call_belongs_to_the_transaction() -> None:
     """Also where it is the first statement, with which the driver begins."""
-    insert = direct.Function(
+    insert = on_wire.Function(
         "INSERT INTO celery_guard_outboxmessage (body, envelope, created_at) "
         "VALUES ('', %s, now()) RETURNING id",
         b"INSERT INTO celery_guard_outboxmessage (body, envelope, created_at) "
         b"VALUES ('', $1, now()) RETURNING id",
     )
     with transaction.atomic():
-        assert direct.called(connection, insert, ("{}",)) is not None
+        assert on_wire.called(connection, insert, ("{}",)) is not None
         transaction.set_rollback(True)
     assert not OutboxMessage.objects.exists()
-    assert direct.called(connection, insert, ("{}",)) is not None
+    assert on_wire.called(connection, insert, ("{}",)) is not None
     assert OutboxMessage.objects.count() == 1
 
 
@@ -177,27 +177,27 @@ def test_a_call_in_a_pipeline_goes_through_the_cursor() -> None:
     driver: Any = connection.connection
     with driver.pipeline():
         driver.execute("SELECT 1")
-        assert int(direct.called(connection, SUM, (3, 4))) == 7
-    assert int(direct.called(connection, SUM, (5, 6))) == 11
+        assert int(on_wire.called(connection, SUM, (3, 4))) == 7
+    assert int(on_wire.called(connection, SUM, (5, 6))) == 11
 
 
 @pytest.mark.django_db
 def test_errors_of_a_call_are_djangos() -> None:
     """With what the server said, as the driver's own."""
-    divide = direct.Function("SELECT 1 / %s::int", b"SELECT 1 / $1::int")
+    divide = on_wire.Function("SELECT 1 / %s::int", b"SELECT 1 / $1::int")
     with pytest.raises(DataError, match="division by zero") as told, transaction.atomic():
-        direct.called(connection, divide, (0,))
+        on_wire.called(connection, divide, (0,))
     assert getattr(told.value.__cause__, "sqlstate", None) == "22012"
     with transaction.atomic():
         transaction.set_rollback(True)
         with pytest.raises(TransactionManagementError):
-            direct.called(connection, SUM, (1, 2))
+            on_wire.called(connection, SUM, (1, 2))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_call_that_waits_can_be_stopped() -> None:
     """A signal's handler is heard meanwhile, and the connection is good for another."""
-    sleep = direct.Function("SELECT pg_sleep(%s)", b"SELECT pg_sleep($1::float8)")
+    sleep = on_wire.Function("SELECT pg_sleep(%s)", b"SELECT pg_sleep($1::float8)")
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -206,10 +206,10 @@ def test_a_call_that_waits_can_be_stopped() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(KeyboardInterrupt):
-            direct.called(connection, sleep, (60,))
+            on_wire.called(connection, sleep, (60,))
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert int(direct.called(connection, SUM, (3, 4))) == 7
+    assert int(on_wire.called(connection, SUM, (3, 4))) == 7
 
 
 _ACT = """CREATE OR REPLACE FUNCTION pg_temp.act(given text, number bigint, id uuid) RETURNS void
@@ -223,7 +223,9 @@ SOME_ID = uuid.UUID(int=7)
 
 
 def _act(given: str | None) -> bool:
-    return direct.committed_with(connection, b"pg_temp.act", (given, 5, SOME_ID), unless="CGL01")
+    return begin_and_commit.committed_with(
+        connection, b"pg_temp.act", (given, 5, SOME_ID), unless="CGL01"
+    )
 
 
 def _write(envelope: str) -> None:
@@ -250,7 +252,7 @@ def test_the_last_statement_brings_its_commit(act: None, given: str) -> None:
     with transaction.atomic():
         transaction.on_commit(lambda: ran.append(1))
         _write("before")
-        assert direct.commits_at_once(connection)
+        assert begin_and_commit.commits_at_once(connection)
         assert _act(given)
         with connections["default"].copy().cursor() as other:
             other.execute("SELECT count(*) FROM celery_guard_outboxmessage")
@@ -280,7 +282,7 @@ def test_what_is_refused_is_not_committed(act: None) -> None:
     with pytest.raises(Refused):
         refused()
     with pytest.raises(ProgrammingError), transaction.atomic():
-        direct.committed_with(connection, b"pg_temp.no_such", (), unless="CGL01")
+        begin_and_commit.committed_with(connection, b"pg_temp.no_such", (), unless="CGL01")
     assert _envelopes() == []
 
 
@@ -289,16 +291,16 @@ def test_a_block_that_will_not_commit_is_not_committed(act: None) -> None:
     """Inside another block, without autocommit, given up, or seen by somebody: not at once."""
     with transaction.atomic():
         with transaction.atomic():
-            assert not direct.commits_at_once(connection)
+            assert not begin_and_commit.commits_at_once(connection)
         with CaptureQueriesContext(connection):
-            assert not direct.commits_at_once(connection)
+            assert not begin_and_commit.commits_at_once(connection)
         transaction.set_rollback(True)
-        assert not direct.commits_at_once(connection)
-    assert not direct.commits_at_once(connection)
+        assert not begin_and_commit.commits_at_once(connection)
+    assert not begin_and_commit.commits_at_once(connection)
     transaction.set_autocommit(False)
     try:
         with transaction.atomic():
-            assert not direct.commits_at_once(connection)
+            assert not begin_and_commit.commits_at_once(connection)
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)

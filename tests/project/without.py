@@ -48,7 +48,7 @@ def _fence() -> Iterator[Any]:
 
 def _claim() -> Iterator[Any]:
     """A claim takes a job whatever its state."""
-    from celery_guard.jobs import claiming, direct
+    from celery_guard.jobs import claiming, on_wire
     from celery_guard.outbox.functions import text_of
 
     name = "celery_guard_claim_without"
@@ -58,7 +58,7 @@ def _claim() -> Iterator[Any]:
     def unguarded(connection: Any, asked: Any, given: Any) -> Any:
         with connection.cursor() as cursor:
             cursor.execute(text.replace("AND job.state = 'waiting'", ""))
-        return usual(connection, direct.function(name, len(given)), given)
+        return usual(connection, on_wire.function(name, len(given)), given)
 
     yield mock.patch.object(claiming, "_called", unguarded)
 

@@ -22,7 +22,7 @@ from celery_guard.enqueue.admission import turns
 from celery_guard.enqueue.admission.counting import room_of
 from celery_guard.enqueue.admission.limits import Cap
 from celery_guard.enqueue.admission.models import Gate, Reservation
-from celery_guard.jobs import direct
+from celery_guard.jobs import on_wire
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.deadlock import again_on_deadlock
 
@@ -35,7 +35,7 @@ PATIENCE = "10s"
 """How long PostgreSQL waits for a gate: one held for longer is held by a process that is frozen."""
 IDLE = 86400.0
 """Seconds after which a gate that nobody asks at is removed."""
-_TAKE = direct.function("celery_guard_take_1", 13)
+_TAKE = on_wire.function("celery_guard_take_1", 13)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def _take(using: str, caps: Sequence[Cap], asker: Asker) -> int | Full:
 def _take_quickly(using: str, caps: Sequence[Cap], asker: Asker) -> int | None:
     lane = next((cap for cap in caps if not cap.tenant), None)
     tenant = next((cap for cap in caps if cap.tenant), None)
-    place = direct.called(
+    place = on_wire.called(
         connections[using],
         _TAKE,
         (
