@@ -27,9 +27,7 @@ MIGRATIONS: list[Any] = [
     for name in (
         "0002_databases",
         "0005_worker_functions",
-        "0006_claim_2",
-        "0007_insert_due",
-        "0009_admission_functions",
+        "0006_functions",
     )
 ]
 

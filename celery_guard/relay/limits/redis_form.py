@@ -119,7 +119,7 @@ class RedisLimits:
     def _keys(self, rules: Rules) -> list[str]:
         # Braces: on a cluster all keys of a dependency lie together.
         key = f"{self._prefix}{{{rules.name}}}"
-        return [f"{key}.state", f"{key}.places", f"{key}.permits", f"{key}.taken"]
+        return [f"{key}.packed", f"{key}.places", f"{key}.permits", f"{key}.taken"]
 
     def _eval(self, script: str, rules: Rules, given: list[Any]) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""The insert of a job that is due at once as a function in PostgreSQL."""
+"""Shorter ways into PostgreSQL: the claim, the plain insert, a place, and the insert that uses it up."""
 
 from typing import Any
 
@@ -6,21 +6,22 @@ from django.db import migrations
 
 from celery_guard.outbox.functions import create, drop
 
-FUNCTIONS = ("insert_due_1",)
+# The first claim stays for the processes that still run the code before this.
+FUNCTIONS = ("claim_2", "insert_due_1", "insert_placed_1", "take_1")
 
 
 def forwards(apps: Any, schema_editor: Any) -> None:
-    """Make it."""
+    """Make them."""
     create(schema_editor, FUNCTIONS)
 
 
 def backwards(apps: Any, schema_editor: Any) -> None:
-    """Remove it."""
+    """Remove them."""
     drop(schema_editor, FUNCTIONS)
 
 
 class Migration(migrations.Migration):
-    dependencies = [("celery_guard", "0006_claim_2")]
+    dependencies = [("celery_guard", "0005_worker_functions")]
 
     # MariaDB knows no transaction around this; PostgreSQL has the migration's own.
     operations = [migrations.RunPython(forwards, backwards, atomic=False)]
