@@ -133,7 +133,7 @@ def test_rows_of_a_function_are_read_as_by_a_cursor(
         assert on_wire.rows_of(connection, asked, (count,)) == expected
         assert (len(logged), len(expected)) == (1, count)
     settings.USE_TZ = False
-    monkeypatch.setattr(direct, "all_returned", lambda *_: ["as Django reads it"])
+    monkeypatch.setattr(on_wire, "all_returned", lambda *_: ["as Django reads it"])
     assert on_wire.rows_of(connection, asked, (2,)) == ["as Django reads it"]
 
 
