@@ -67,14 +67,12 @@ def _outbox() -> Iterator[Any]:
     """Jobs are written on a connection of their own, not in the caller's transaction."""
     from celery_guard.outbox import store
 
-    usual = store.insert
-
-    def apart(*given: Any) -> Any:
+    def apart(insert: Callable[[], Any]) -> Any:
         found: list[Any] = []
 
         def write() -> None:
             try:
-                found.append(usual(*given))
+                found.append(insert())
             finally:
                 connections.close_all()
 
@@ -83,7 +81,14 @@ def _outbox() -> Iterator[Any]:
         thread.join()
         return found[0]
 
-    yield mock.patch.object(store, "insert", apart)
+    insert, due = store.insert, store.insert_due
+
+    def insert_due(connection: Any, values: Any) -> Any:
+        # Looked up in the thread, which has a connection of its own.
+        return apart(lambda: due(connections[connection.alias], values))
+
+    yield mock.patch.object(store, "insert", lambda *given: apart(lambda: insert(*given)))
+    yield mock.patch.object(store, "insert_due", insert_due)
 
 
 def _unsend() -> Iterator[Any]:
@@ -157,9 +162,12 @@ def _owed() -> Iterator[Any]:
 
 def _replay() -> Iterator[Any]:
     """Keys are not looked up, and have no constraint: a call over an ended job is a new one."""
+    from celery_guard import task
     from celery_guard.jobs.models import Job
 
     yield _dropped(Job, "celery_guard_job_key")
+    # The insert of a plain call names the constraint, and fails without it.
+    yield mock.patch.object(task, "enqueue_alone", return_value=None)
 
 
 @contextlib.contextmanager

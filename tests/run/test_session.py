@@ -130,7 +130,7 @@ def test_the_guards_own_statements_are_not_looked_at() -> None:
     """They keep the short way to the driver while a body's are watched."""
     with kept_clean("default"):
         assert connection.execute_wrappers
-        assert not direct._is_watched(connection)
+        assert not direct.is_watched(connection)
 
 
 def test_somebodys_transaction_keeps_its_session() -> None:
