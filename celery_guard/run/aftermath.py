@@ -22,7 +22,7 @@ from celery_guard.faults import fault_point
 from celery_guard.jobs import standing
 from celery_guard.jobs.states import Reason, State
 from celery_guard.run.classify import celery_retry, is_time_limit, outcome_of, underlying
-from celery_guard.run.current import CurrentJob
+from celery_guard.run.job import CurrentJob
 from celery_guard.run.outcome import Dead, Fail, Outcome, Retry, Snooze, Succeeded, Uncertain
 from celery_guard.run.patience import pauses
 from celery_guard.run.record import record

@@ -22,8 +22,8 @@ from celery_guard.jobs.standing import Standing
 from celery_guard.jobs.states import TERMINAL, Reason, State
 from celery_guard.run.chords import is_being_sent
 from celery_guard.run.classify import celery_retry
-from celery_guard.run.current import CurrentJob, Runnable, lease_of
 from celery_guard.run.held import put_aside_if_held
+from celery_guard.run.job import CurrentJob, Runnable, lease_of
 from celery_guard.run.next_steps import forget, hand_on, tell_stranded
 from celery_guard.run.outcome import SILENT, Succeeded
 from celery_guard.run.patience import patiently

@@ -17,8 +17,9 @@ from celery_guard.run.aftermath import resolve
 from celery_guard.run.answer import answer, answer_echo
 from celery_guard.run.body import run_body
 from celery_guard.run.comparison import Rehearsal, run_beside
-from celery_guard.run.current import CurrentJob, Runnable, lease_of, running_for
+from celery_guard.run.current import running_for
 from celery_guard.run.heartbeat import heart
+from celery_guard.run.job import CurrentJob, Runnable, lease_of
 from celery_guard.run.limits import within_limits
 from celery_guard.run.next_steps import forget, tell_stranded
 from celery_guard.run.outcome import Retry, Succeeded

@@ -11,9 +11,9 @@ from django.db import connections, transaction
 
 from celery_guard.errors import GuardError
 from celery_guard.jobs import running
-from celery_guard.run.current import CurrentJob
 from celery_guard.run.ending import close_out
 from celery_guard.run.forked import called_alone
+from celery_guard.run.job import CurrentJob
 from celery_guard.run.next_steps import Replaced
 from celery_guard.run.outcome import IGNORED, REPLACED, Retry, Succeeded
 from celery_guard.run.record import encoded

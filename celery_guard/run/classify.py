@@ -34,7 +34,7 @@ from celery_guard.run.backoff import RETRY_AFTER_CAP, backoff, budget
 from celery_guard.run.outcome import Dead, Fail, Outcome, Retry, Snooze, Stopped, Uncertain
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 # SQLSTATE classes and codes, and MariaDB's numbers, of faults that pass: connection lost, server
 # going down or full, deadlock, serialisation failure, lock time-out.

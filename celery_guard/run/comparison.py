@@ -18,9 +18,10 @@ from celery_guard.events import emit
 from celery_guard.faults import fault_point
 from celery_guard.outbox.capture import capture_everything
 from celery_guard.run.classify import outcome_of
-from celery_guard.run.current import CurrentJob, Runnable, running_job
+from celery_guard.run.current import running_job
 from celery_guard.run.failure import failure_of
 from celery_guard.run.forked import called_alone
+from celery_guard.run.job import CurrentJob, Runnable
 from celery_guard.run.outcome import Retry, Snooze, Succeeded
 from celery_guard.run.plain import effect_name
 from celery_guard.run.record import record

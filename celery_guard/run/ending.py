@@ -13,7 +13,7 @@ from celery_guard.run.record import record
 from celery_guard.run.retry_budget import within_budget
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 
 def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:

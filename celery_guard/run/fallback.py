@@ -38,7 +38,7 @@ from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.states import State
 from celery_guard.outbox.capture import capturing_everything, collection
 from celery_guard.relay.away import is_away
-from celery_guard.run.current import Runnable
+from celery_guard.run.job import Runnable
 from celery_guard.run.message import Message, opened, traced
 from celery_guard.run.owner import owner
 from celery_guard.run.take import Inline

@@ -26,7 +26,7 @@ from celery_guard.run.owner import owner
 from celery_guard.run.worker import discard
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 
 REPORT_EVERY = 1.0

@@ -21,7 +21,8 @@ from celery_guard.relay.limits import store
 from celery_guard.relay.limits.answers import Ask, Granted, Refused, Verdict
 from celery_guard.relay.limits.rules import MICRO, Rules, check_cost, rules_of
 from celery_guard.run.classify import blame
-from celery_guard.run.current import CurrentJob, Permit, running_job
+from celery_guard.run.current import running_job
+from celery_guard.run.job import CurrentJob, Permit
 
 HORIZON = 600.0
 """Seconds ahead of which no place is kept: whoever is further back asks again on the way."""

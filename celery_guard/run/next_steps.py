@@ -29,7 +29,7 @@ from celery_guard.run.failure import failure_of
 from celery_guard.run.outcome import Succeeded
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 Step = tuple[Any, dict[str, Any]]
 

@@ -16,7 +16,8 @@ from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.request import identity_of
 from celery_guard.enqueue.rollout.observing import observed_run
 from celery_guard.jobs.adding import public_id_of
-from celery_guard.run.current import provider_key, running_for
+from celery_guard.run.current import running_for
+from celery_guard.run.provider_key import provider_key
 from celery_guard.run.session import kept_clean
 from celery_guard.settle.perform import Sending, decoded
 from celery_guard.settle.provider import Provider

@@ -32,7 +32,7 @@ from celery_guard.run.outcome import (
 from celery_guard.settle.moves import wait_for_answer
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 
 def record(job: CurrentJob, outcome: Outcome, *, commit: bool = False) -> bool:

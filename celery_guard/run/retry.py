@@ -29,7 +29,7 @@ from celery_guard.outbox.store import check_size
 from celery_guard.run import outcome
 from celery_guard.run.backoff import backoff, budget
 from celery_guard.run.classify import celery_retry
-from celery_guard.run.current import CurrentJob, Runnable
+from celery_guard.run.job import CurrentJob, Runnable
 from celery_guard.run.next_steps import Replaced
 from celery_guard.run.unseen import veil_for
 

@@ -22,7 +22,7 @@ from celery_guard.run import retry_window
 from celery_guard.run.outcome import Retry
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 LONGER = 4
 """By so much a retry past the budget waits longer."""

@@ -23,7 +23,7 @@ from celery_guard.run.outcome import (
 from celery_guard.run.retry_budget import count_start
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 OUTCOMES: dict[type, str] = {
     Succeeded: "succeeded",

@@ -22,8 +22,8 @@ from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import JOB_HEADER, NamedJob, named_in
 from celery_guard.jobs.states import Reason, State
 from celery_guard.run.classify import underlying
-from celery_guard.run.current import lease_of
 from celery_guard.run.held import step_aside_if_held
+from celery_guard.run.job import lease_of
 from celery_guard.run.owner import owner
 from celery_guard.run.patience import patiently
 from celery_guard.run.worker import discard

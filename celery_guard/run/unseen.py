@@ -9,7 +9,7 @@ from celery_guard.enqueue.hiding import hidden_values, veil
 from celery_guard.errors import Throttled
 
 if TYPE_CHECKING:
-    from celery_guard.run.current import CurrentJob
+    from celery_guard.run.job import CurrentJob
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from celery_guard.jobs.models import Job
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.states import State
 from celery_guard.relay.models import LaneLead
-from celery_guard.run.current import Runnable
+from celery_guard.run.job import Runnable
 from celery_guard.run.rescue import take_from
 from celery_guard.settle.models import Effect
 from celery_guard.settle.states import EffectState

@@ -31,8 +31,8 @@ from celery_guard.jobs.models import Attempt, Job
 from celery_guard.jobs.states import State
 from celery_guard.outbox.envelope import Envelope
 from celery_guard.relay.broker_app import ledgers, load_app
-from celery_guard.run.current import CurrentJob
 from celery_guard.run.failure import failure_of
+from celery_guard.run.job import CurrentJob
 
 HEADER = "guard_task"
 """The message header with what a call of a Django task said beside its arguments."""
