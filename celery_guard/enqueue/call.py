@@ -124,5 +124,8 @@ def _instant(name: str, value: object, faults: list[str]) -> None:
 
 def in_event_loop() -> bool:
     """Whether this thread runs an event loop, where Django allows no database work."""
-    # Without the exception of its public sister: each call of a task asks.
-    return asyncio._get_running_loop() is not None
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

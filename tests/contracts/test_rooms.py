@@ -46,6 +46,7 @@ SEAMS = {
     "relay/publish/heads.py": "the next message of each priority list is looked at where it lies",
     "relay/publish/redis.py": "one push for a whole batch, as kombu's channel would do it singly",
     "run/backoff.py": "Celery's own formula where a task sets retry_backoff",
+    "run/begin.py": "the driver does not send its own BEGIN where one is sent along",
     "run/chords.py": "Celery's own claim on a chord's body is read",
     "run/message.py": "a stored message goes through Celery's own tracer in this process",
     "run/request.py": "Celery's main process must not speak for the ledger",
