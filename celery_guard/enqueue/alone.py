@@ -37,7 +37,10 @@ def enqueue_alone(task: Guarded, args: Any, kwargs: Any) -> JobHandle | None:
 
     :raises EnqueueError: as ``delay`` does.
     """
-    app = cast(Celery, cast(Any, task).app)
+    app, bulk = cast(Celery, cast(Any, task).app), running_batch()
+    collects = bulk is not None and bulk.takes(task)
+    if not collects and not store.reads_records(task.guard.alias):
+        return None
     if not is_usual(app) or (template := template_of(task, app)) is None or not is_on(task):
         return None
     (task_id,) = fresh_ids(1)
@@ -45,10 +48,10 @@ def enqueue_alone(task: Guarded, args: Any, kwargs: Any) -> JobHandle | None:
     if draft is None:
         return None
     check_database(draft.using, task.name)
-    if (bulk := running_batch()) is not None and bulk.takes(task):
+    if bulk is not None and collects:
         bulk.put_draft(draft)
         return draft.made_handle()
-    return _written(draft) if store.reads_records(draft.using) else None
+    return _written(draft)
 
 
 def is_usual(app: Celery) -> bool:

@@ -20,7 +20,7 @@ Again = Callable[[], object]
 
 
 class Kept:
-    """One connection out of the pool of ``client``, for one thread at a time."""
+    """One connection of the kind that ``client`` makes, for one thread at a time."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -109,7 +109,8 @@ class Kept:
 
     def _ready(self) -> Any:
         if self._connection is None:
-            self._connection = self._client.connection_pool.get_connection()
+            # Its pool hands them out in another way before redis-py 5.3.
+            self._connection = self._client.connection_pool.make_connection()
         elif self._is_spoilt():
             # Redis has been restarted, or has closed what was long unused.
             self._drop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from django.db import OperationalError
@@ -15,7 +15,7 @@ from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import Reason
 from celery_guard.relay.costs import Costs
 from celery_guard.relay.lead import find_lanes
-from celery_guard.relay.presence import live_workers, window_of
+from celery_guard.relay.presence import Worker, live_workers, window_of
 from celery_guard.relay.reserve import bound_of
 from celery_guard.settle.models import Effect
 from celery_guard.settle.states import EffectState
@@ -67,10 +67,11 @@ def _dead_letters(using: str) -> Iterator[Finding]:
 def _unsent(using: str) -> Iterator[Finding]:
     # A line behind a full window is a busy lane, not an outbox that stands still: what counts is
     # what could go and doesn't.
-    now = database_time(using)
-    for lane in sorted(find_lanes(using) - _held(using)):
+    now, workers, held = database_time(using), live_workers(using), _held(using)
+    lanes = set() if "" in held else find_lanes(using) - held
+    for lane in sorted(lanes):
         try:
-            stuck = _stuck_since(using, lane, now)
+            stuck = _stuck_since(using, lane, workers, now)
         except OperationalError as error:
             if not timed_out(error):
                 raise
@@ -89,13 +90,14 @@ def _unsent(using: str) -> Iterator[Finding]:
 
 
 def _held(using: str) -> set[str]:
+    """The lanes that a hold covers whole; ``""`` stands for all of them."""
     holds = Switch.objects.using(using).in_force().filter(action=Action.HOLD, task="", tenant="")
-    lanes = set(holds.values_list("lane", flat=True))
-    return find_lanes(using) if "" in lanes else lanes
+    return set(holds.values_list("lane", flat=True))
 
 
-def _stuck_since(using: str, lane: str, now: datetime) -> datetime | None:
-    workers = live_workers(using)
+def _stuck_since(
+    using: str, lane: str, workers: Collection[Worker], now: datetime
+) -> datetime | None:
     with bounded(using, TIME_MOST):
         bound = bound_of(using, lane, workers, Costs(using))
         return measure(using, lane, window_of(lane, workers), now, bound).stuck_since
