@@ -21,6 +21,12 @@ from tests.relay.ledger import queue_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.fixture(autouse=True)
+def _new_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay is started as on a site, not forked."""
+    monkeypatch.setenv("GUARD_TEST_RELAY", "new")
+
+
 def relays_of(process) -> list[psutil.Process]:
     """The living relay children of a worker."""
     found = []

@@ -1,14 +1,18 @@
 """The kit's own promises: real workers and relays, on both brokers, and none left behind."""
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 from django.db import transaction
 
+from celery_guard.models import LaneLead
 from tests.kit import forked
 from tests.kit.ground import ROOT
 from tests.kit.processes import Process, environment
@@ -43,6 +47,37 @@ def test_a_killed_worker_leaves_no_process(worker, whole):
     assert len(process.members()) > 1
     process.kill(whole=whole)
     wait_for(lambda: not process.members(), what="the worker's children to end")
+
+
+def relay_of(process: Process, *, but: int = 0) -> psutil.Process:
+    """The relay that a worker hosts: the one child of it that leads a session."""
+
+    def looked() -> psutil.Process | None:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            for child in psutil.Process(process.pid).children():
+                if child.pid != but and os.getsid(child.pid) == child.pid:
+                    return child
+        return None
+
+    found = wait_for(looked, what="the hosted relay")
+    assert found is not None
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="else no worker is a fork")
+@pytest.mark.parametrize("relay", ["forked", "new"])
+def test_a_hosted_relay_is_its_workers_own(worker, relay):
+    """Forked or a new interpreter: the worker's child, in its folder; it leads, is replaced, and ends with it."""
+    process = worker(env={"GUARD_TEST_RELAY": relay})
+    first = relay_of(process)
+    assert ("guard_relay" in first.cmdline()) == (relay == "new")
+    assert Path(first.cwd()) == ROOT
+    leads = LaneLead.objects.filter(owner__isnull=False)
+    wait_for(leads.exists, what="a lead")
+    first.kill()
+    second = relay_of(process, but=first.pid)
+    process.kill(whole=False)
+    wait_for(lambda: not second.is_running(), what="the relay to end")
 
 
 TELLING = ("-m", "tests.servers.telling", "one", "two words")

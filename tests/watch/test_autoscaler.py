@@ -195,7 +195,8 @@ def test_it_looks_as_often_as_the_sweep(settings: Settings) -> None:
     assert asked == [0.7, scaler.maybe_scale]
 
 
-SCALED = {"DJANGO_SETTINGS_MODULE": "tests.watch.scaled_settings"}
+# A new interpreter, to be known by its command line.
+SCALED = {"DJANGO_SETTINGS_MODULE": "tests.watch.scaled_settings", "GUARD_TEST_RELAY": "new"}
 JOBS = 6
 
 
