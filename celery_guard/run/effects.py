@@ -15,6 +15,7 @@ from celery_guard.enqueue.declaration import Template, fill, template_faults
 from celery_guard.enqueue.key import fingerprint_of
 from celery_guard.errors import NoCurrentJob, NotSerializable
 from celery_guard.run.current import running_job
+from celery_guard.settle.models import ITEM_LENGTH
 from celery_guard.settle.perform import Sending
 from celery_guard.settle.provider import Finding, Provider
 from celery_guard.settle.states import Recovery
@@ -23,7 +24,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NAME_LENGTH = 100
-ITEM_LENGTH = 155
 
 
 class DeclaredEffect(Generic[P, R]):

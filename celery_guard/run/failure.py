@@ -8,14 +8,12 @@ import json
 import re
 import traceback
 
-LIMIT = 4096
-"""Most bytes of an error's message that are kept."""
+from celery_guard.jobs.storable import message_of
 
 # What differs between two occurrences of one error: numbers, ids, and quoted values.
 _VARYING = re.compile(
     r"0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]+)*|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE
 )
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +38,8 @@ class Failure:
 def failure_of(error: BaseException) -> Failure:
     """What is kept of ``error``; never raises, whatever its ``__str__`` does."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    message = storable(_message(error))
+    message = message_of(error)
     return Failure(type=kind, message=message, fingerprint=_fingerprint(kind, message, error))
-
-
-def storable(text: str) -> str:
-    """``text`` without what a database refuses, cut to the limit."""
-    clean = _UNSTORABLE.sub("\ufffd", text)
-    return clean.encode()[:LIMIT].decode(errors="ignore")
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - the site's __str__ may do anything
-        return f"(its message can't be read: {type(broken).__name__})"
 
 
 def _fingerprint(kind: str, message: str, error: BaseException) -> str:

@@ -9,6 +9,8 @@ from django.db import models
 from celery_guard.jobs.models import Job
 from celery_guard.settle.states import EffectState, Recovery
 
+ITEM_LENGTH = 155
+
 
 class Effect(models.Model):
     """The intent, and the fate, of one external side effect.
@@ -24,7 +26,7 @@ class Effect(models.Model):
         Job, on_delete=models.CASCADE, db_constraint=False, related_name="effects"
     )
     name = models.CharField(max_length=100)
-    item = models.CharField(max_length=155, blank=True, default="")
+    item = models.CharField(max_length=ITEM_LENGTH, blank=True, default="")
     state = models.CharField(
         max_length=12, choices=EffectState.choices, default=EffectState.PREPARED
     )

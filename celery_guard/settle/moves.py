@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Collection
 from datetime import datetime
 
@@ -16,7 +17,7 @@ from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.running import Hold
 from celery_guard.jobs.states import Reason, State
-from celery_guard.settle.models import Effect
+from celery_guard.settle.models import ITEM_LENGTH, Effect
 from celery_guard.settle.provider import Provider
 from celery_guard.settle.states import OPEN, EffectState
 
@@ -33,11 +34,22 @@ class Wish:
 
 def prepare(hold: Hold, wish: Wish, key: str) -> Effect:
     """The row of ``wish``, made now or found: at most one per job, name and item."""
+    item = str(wish.item)
+    found = _made_or_found(hold, wish, key, item)
+    if (found.name, found.item) == (wish.name, item):
+        return found
+    # Another item's, to a database that compares without regard to case, accents or a space at
+    # the end. Its row comes first in every attempt, so this one is found by its hash in every attempt.
+    exact = hashlib.sha256(f"{wish.name}\n{item}".encode()).hexdigest()
+    return _made_or_found(hold, wish, key, f"{item[: ITEM_LENGTH - 65]}#{exact}")
+
+
+def _made_or_found(hold: Hold, wish: Wish, key: str, item: str) -> Effect:
     effects = Effect.objects.using(hold.using)
     row = Effect(
         job_id=hold.job_id,
         name=wish.name,
-        item=wish.item,
+        item=item,
         request=wish.request,
         provider=wish.provider.name,
         provider_key=key,
@@ -45,7 +57,7 @@ def prepare(hold: Hold, wish: Wish, key: str) -> Effect:
         created_at=DatabaseNow(),
     )
     effects.bulk_create([row], ignore_conflicts=True)
-    return effects.get(job_id=hold.job_id, name=wish.name, item=wish.item)
+    return effects.get(job_id=hold.job_id, name=wish.name, item=item)
 
 
 def hold_for(hold: Hold, seconds: float) -> bool:

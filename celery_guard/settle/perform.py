@@ -20,6 +20,7 @@ from celery_guard.errors import (
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
 from celery_guard.jobs.running import Hold
+from celery_guard.jobs.storable import message_of
 from celery_guard.settle import moves
 from celery_guard.settle.models import Effect
 from celery_guard.settle.moves import Wish
@@ -187,8 +188,8 @@ class Performance:
 
     def _sending(self, effect: Effect, *, again: bool) -> Sending:
         return Sending(
-            name=effect.name,
-            item=effect.item,
+            name=self.wish.name,
+            item=self.wish.item,
             key=effect.provider_key,
             fence=self.hold.fence,
             again=again,
@@ -224,7 +225,7 @@ class Performance:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return f"{type(error).__name__}: {message_of(error)}"[:500]
 
 
 def decoded(text: str | None) -> Any:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_guard.run.failure import LIMIT, failure_of, storable
+from celery_guard.jobs.storable import LIMIT, storable
+from celery_guard.run.failure import failure_of
 
 
 def _raised(error: Exception) -> Exception:

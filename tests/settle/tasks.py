@@ -33,3 +33,11 @@ def wrong_style(name: str) -> None:
     """An effect where a rollback could not undo it."""
     job = current_job()
     job.effect("charge", **wanted)
+
+
+@guarded_task(key="letters:{name}", atomic=False, failures=50)
+def letters(name: str) -> None:
+    """One effect for each of the items that the test wants."""
+    options = dict(wanted)
+    for item in options.pop("items"):
+        current_job().effect("letter", item=item, **options)

@@ -14,6 +14,7 @@ from django.db.models import F
 
 from celery_guard.enqueue.rollout.models import Mismatch
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.jobs.storable import storable
 
 MOST = 20
 """Most places of one difference that are told."""
@@ -76,19 +77,21 @@ def _places_in(
 
 def keep(using: str, task: str, job: uuid.UUID, found: Difference) -> None:
     """Count a mismatch in its group, in the open transaction; one that was settled is open again."""
-    now, text = DatabaseNow(), f"{task}\n{found.name}"
+    # Names in a result may be any text.
+    name, example = storable(found.name), storable(found.example)
+    now, text = DatabaseNow(), f"{task}\n{name}"
     group: Mapping[str, str] = {
         "task": task,
         "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32],
     }
     rows = Mismatch.objects.using(using)
-    new = Mismatch(**group, difference=found.name[:255], first_at=now, last_at=now)
+    new = Mismatch(**group, difference=name[:255], first_at=now, last_at=now)
     rows.bulk_create([new], ignore_conflicts=True)
     rows.filter(**group).update(
         count=F("count") + 1,
         last_at=now,
         job=job,
-        example=found.example[:2000],
+        example=example[:2000],
         settled_at=None,
         settled_by="",
     )

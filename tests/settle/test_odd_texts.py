@@ -1,0 +1,106 @@
+"""Effects keep their promises whatever texts bodies and providers use."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from celery_guard import Permanent
+from celery_guard.models import Effect
+from celery_guard.settle.states import Recovery
+from tests.run.delivery import deliver, job_of
+from tests.run.marks import on_database
+from tests.settle import tasks
+from tests.settle.provider import Bank, raising
+from tests.settle.test_effects import again, ask
+
+pytestmark = [*on_database, pytest.mark.mariadb]
+
+
+class Unspeakable(ConnectionError):
+    """An error whose own text can't be made."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+ODD = [ConnectionError("half \udcff a text"), ConnectionError("a\x00b"), Unspeakable()]
+
+
+@pytest.fixture
+def name() -> str:
+    """A business key of the test's own."""
+    return str(time.time_ns())
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Any:
+    yield
+    tasks.wanted.clear()
+
+
+@pytest.mark.parametrize("error", ODD, ids=["half", "nul", "unspeakable"])
+def test_a_call_that_fails_with_an_odd_text_is_still_a_question(
+    name: str, error: Exception
+) -> None:
+    """What no database stores is replaced: the effect is unknown, and the next attempt asks."""
+    bank = Bank()
+    ask(bank, Recovery.KEYED)
+    bank.after = raising(error)
+    job = job_of(tasks.pay.delay(name))
+    deliver(job)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("waiting", "retry")
+    assert Effect.objects.get(job=job).state == "unknown"
+    bank.after = lambda: None
+    again(job)
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+
+
+def test_a_final_no_with_an_odd_text_is_a_no(name: str) -> None:
+    """The provider has answered; the text of its answer does not make that a question."""
+    bank = Bank()
+    ask(bank, Recovery.MANUAL)
+    bank.before = raising(Permanent("card \udcff\x00 declined"))
+    job = job_of(tasks.pay.delay(name))
+    deliver(job)
+    job.refresh_from_db()
+    assert job.state == "failed"
+    assert Effect.objects.get(job=job).state == "rejected"
+
+
+def test_a_look_up_that_fails_with_an_odd_text_has_not_answered(name: str) -> None:
+    """The question stays open, to be asked again later."""
+    bank = Bank()
+    ask(bank, Recovery.RECONCILABLE)
+    bank.after = raising(TimeoutError())
+    job = job_of(tasks.pay.delay(name))
+    deliver(job)
+    tasks.wanted["find"] = lambda sending: raising(ODD[1])()
+    job.refresh_from_db()
+    Effect.objects.filter(job=job).update(state="unknown")
+    type(job).objects.filter(pk=job.pk).update(state="waiting", owner=None, running_key=None)
+    again(job)
+    job.refresh_from_db()
+    assert job.state == "reconciling"
+    assert Effect.objects.get(job=job).looks == 0
+
+
+@pytest.mark.parametrize("items", [("Bob", "bob"), ("e", "é"), ("bob", "bob ")])
+def test_items_that_the_database_takes_for_one_are_two(name: str, items: tuple[str, str]) -> None:
+    """Each is done once, also where texts are compared without regard to case or accents."""
+    bank = Bank(honours_keys=True)
+    ask(bank, Recovery.KEYED)
+    tasks.wanted["items"] = items
+    job = job_of(tasks.letters.delay(name))
+    bank.after = lambda: raising(ConnectionError())() if len(bank.calls) == 2 else None
+    deliver(job)
+    bank.after = lambda: None
+    again(job)
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+    assert len(bank.applied) == 2
+    assert [sending.item for sending in bank.calls] == [*items, items[1]]
