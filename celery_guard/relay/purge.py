@@ -14,8 +14,10 @@ import time
 from django.db import connections, transaction
 from django.db.models import (
     BooleanField,
+    DateTimeField,
     Exists,
     ExpressionWrapper,
+    F,
     OuterRef,
     Q,
     QuerySet,
@@ -25,7 +27,7 @@ from celery_guard.conf import guard_settings
 from celery_guard.enqueue.admission.gate import remove_idle
 from celery_guard.enqueue.rollout import bounds, observing
 from celery_guard.events import emit
-from celery_guard.jobs.clock import in_seconds
+from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Attempt, Job
 from celery_guard.jobs.ranges import next_range
 from celery_guard.jobs.states import TERMINAL, State
@@ -107,7 +109,15 @@ def _whole_rows() -> Q:
     # It steps in for its survivor if that is cancelled.
     needed = Exists(Job.objects.filter(pk=OuterRef("survivor_id"), finished_at=None))
     old |= over & ~Q(needed)
-    return old | (_payloads() & Q(key=None))
+    return (old | (_payloads() & Q(key=None))) & ~_within_period()
+
+
+def _within_period() -> Q:
+    # Its end says when the next run of its key may begin: the ledger keeps a period as a time
+    # before the job's creation.
+    period = F("created_at") - F("max_due_at")
+    since = ExpressionWrapper(DatabaseNow() - period, output_field=DateTimeField())
+    return Q(max_due_at__isnull=False, max_due_at__lt=F("created_at"), finished_at__gt=since)
 
 
 _UNSUCCESSFUL = [state for state in TERMINAL if state != State.SUCCEEDED]

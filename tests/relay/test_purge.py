@@ -53,6 +53,19 @@ def test_jobs_without_a_key_go_whole():
     )
 
 
+@pytest.mark.mariadb
+def test_a_run_is_remembered_for_its_period():
+    """``coalesce(every=…)`` counts from its end: the row stays so long, without its payload."""
+    old = [ended("succeeded", 73 * HOUR, key=None) for _ in range(3)]
+    for job, period in zip(old, (7 * DAY, -7 * DAY, HOUR), strict=True):
+        Job.objects.filter(pk=job.pk).update(max_due_at=job.created_at - timedelta(seconds=period))
+    assert walk("default", 0)[1] == Purged(payloads=1, rows=2)
+    kept = Job.objects.get()
+    assert (kept.pk, kept.message_id) == (old[0].pk, None)
+    Job.objects.update(finished_at=timezone.now() - timedelta(days=91))
+    assert walk("default", 0)[1] == Purged(payloads=0, rows=1)
+
+
 def test_superseded_jobs_go_within_the_hour():
     """Whole, with their messages: another job speaks for them. Who is waited for is an echo."""
     ended("superseded", 0.6 * HOUR, key=None)
