@@ -40,18 +40,30 @@ def check_faithful(
     :raises NotSerializable: naming every such argument.
     """
     named = [*((f"args[{n}]", v) for n, v in enumerate(args)), *kwargs.items()]
-    odd = [(place, value) for place, value in named if type(value) not in _SIMPLE]
+    odd = [(place, v) for place, v in named if type(v) not in _SIMPLE or _is_too_long(v)]
     if not odd:
         return
-    if serializer == JSON:
-        faults = [fault for place, value in odd for fault in _faults(place, value)]
-    else:
-        faults = [f"{place} {_CHANGED}" for place, value in odd if not _returns(value, serializer)]
+    faults = [fault for place, value in odd for fault in _faults_in(place, value, serializer)]
     if faults:
         raise NotSerializable(f"{task}: " + "; ".join(faults))
 
 
 _CHANGED = "would arrive as something else"
+_MOST_BITS = 14_000
+"""Python makes no text of whole numbers beyond 4,300 digits, nor numbers of such texts."""
+
+
+def _is_too_long(value: Any) -> bool:
+    return type(value) is int and value.bit_length() > _MOST_BITS
+
+
+def _faults_in(place: str, value: Any, serializer: str) -> list[str]:
+    if serializer != JSON and not _is_too_long(value):
+        return [] if _returns(value, serializer) else [f"{place} {_CHANGED}"]
+    try:
+        return list(_faults(place, value))
+    except RecursionError:
+        return [f"{place} is nested too deeply"]
 
 
 def _faults(place: str, value: Any) -> Iterator[str]:
@@ -63,6 +75,8 @@ def _faults(place: str, value: Any) -> Iterator[str]:
         yield from _faults_of_names(place, value)
         for name, item in value.items():
             yield from _faults(f"{place}[{name!r}]", item)
+    elif _is_too_long(value):
+        yield f"{place} is a whole number with too many digits"
     elif kind is float and not math.isfinite(value):
         yield f"{place} is {value!r}, which JSON has no word for"
     elif kind is not float and kind not in _KEPT and not _returns(value, JSON):
