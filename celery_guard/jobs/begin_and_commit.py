@@ -33,6 +33,14 @@ def is_to_begin(connection: BaseDatabaseWrapper) -> bool:
     )
 
 
+def begin_with(connection: BaseDatabaseWrapper, statement: str) -> None:
+    """Begin the transaction, and carry out ``statement`` in the same message: where :func:`is_to_begin`."""
+    with connection.wrap_database_errors:
+        failed = _answered(connection.connection, b"BEGIN; " + statement.encode())
+        if failed is not None:
+            raise failed
+
+
 def commits_at_once(connection: BaseDatabaseWrapper) -> bool:
     """Whether the open transaction would be committed by the end of the block around this."""
     return (
@@ -71,9 +79,7 @@ def committed_with(
 
 
 def _sent(raw: Any, name: bytes, given: Sequence[Any]) -> psycopg.Error | None:
-    from psycopg.errors import error_from_result
-    from psycopg.generators import execute
-    from psycopg.pq import Escaping, ExecStatus, TransactionStatus
+    from psycopg.pq import Escaping, TransactionStatus
 
     def literal(value: str | int | uuid.UUID | None) -> bytes:
         if value is None:
@@ -89,6 +95,14 @@ def _sent(raw: Any, name: bytes, given: Sequence[Any]) -> psycopg.Error | None:
     # A body that asked the database for nothing has not begun its transaction.
     if raw.pgconn.transaction_status != TransactionStatus.IDLE:
         message += b"; COMMIT"
+    return _answered(raw, message)
+
+
+def _answered(raw: Any, message: bytes) -> psycopg.Error | None:
+    from psycopg.errors import error_from_result
+    from psycopg.generators import execute
+    from psycopg.pq import ExecStatus
+
     with raw.lock:
         raw.pgconn.send_query(message)
         last = raw.wait(execute(raw.pgconn))[-1]

@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 
-from django.db import connections, transaction
+from django.db import connections
 from django.db.models import F, QuerySet, Value
 
 from celery_guard.faults import fault_point
 from celery_guard.jobs import cancelling, following
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.idling import brief
 from celery_guard.jobs.models import Attempt, Job
 from celery_guard.jobs.named import NamedJob
 from celery_guard.jobs.running import Hold
@@ -52,7 +53,7 @@ def beat(using: str, owner: uuid.UUID, fences: Mapping[int, int], lease: float) 
     Returns the ids that are no longer held under that fence and owner.
     """
     mine = Job.objects.using(using).filter(pk__in=fences, owner=owner, state=State.RUNNING)
-    with transaction.atomic(using=using):
+    with brief(using):
         free = dict(_unlocked(mine, using).order_by("pk").values_list("pk", "fence"))
         held = [pk for pk, fence in free.items() if fences[pk] == fence]
         mine.filter(pk__in=held).update(lease_until=in_seconds(lease))
@@ -70,7 +71,7 @@ def rescue(using: str, lane: str, *, limit: int) -> list[Lost]:
     over = Job.objects.using(using).filter(
         lane=lane, sent_at__isnull=False, state=State.RUNNING, lease_until__lt=DatabaseNow()
     )
-    with transaction.atomic(using=using):
+    with brief(using):
         rows = list(_unlocked(over, using).order_by("sent_at").only(*_NEEDED)[:BATCH])
         taken = [lost for row in rows if (lost := _lose(using, row, limit, over))]
         if taken:
@@ -85,7 +86,7 @@ def lose(
     theirs = job.row(using).filter(owner=owner, state=State.RUNNING)
     if fence is not None:
         theirs = theirs.filter(fence=fence)
-    with transaction.atomic(using=using):
+    with brief(using):
         row = theirs.select_for_update().only(*_NEEDED).first()
         lost = _lose(using, row, limit, theirs) if row else None
         if lost:

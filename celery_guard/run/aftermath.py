@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.exceptions import Ignore
 from django.db import Error as DatabaseFault
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, InternalError, OperationalError, connections
 
 from celery_guard.errors import LeaseLost
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
 from celery_guard.jobs import standing
+from celery_guard.jobs.idling import brief
 from celery_guard.jobs.states import Reason, State
 from celery_guard.run.classify import celery_retry, is_time_limit, outcome_of, underlying
 from celery_guard.run.job import CurrentJob
@@ -85,9 +86,8 @@ def _put_in_order(job: CurrentJob, error: BaseException) -> None:
     if job.nested or connection.connection is None:
         return
     left_open = connection.in_atomic_block or not connection.autocommit
-    broken = isinstance(error, OperationalError | InterfaceError) or not isinstance(
-        error, Exception
-    )
+    faults = OperationalError | InterfaceError | InternalError
+    broken = isinstance(error, faults) or not isinstance(error, Exception)
     # A signal may have come in the middle of a statement; the limit's arrives as an Exception.
     if left_open or broken or isinstance(error, SoftTimeLimitExceeded):
         discard(connection)
@@ -106,7 +106,7 @@ def _write_down(job: CurrentJob, outcome: Outcome) -> None:
     def write() -> bool:
         nonlocal doubtful
         again, doubtful = doubtful, True
-        with transaction.atomic(using=job.using):
+        with brief(job.using):
             moved = record(job, outcome)
         # The answer of an earlier commit may have been lost: nobody else moves under our fence.
         return moved or (again and _has_moved(job))
@@ -143,7 +143,7 @@ def _leave(job: CurrentJob, error: BaseException) -> None:
         if shutting_down(error):
             # A deploy is not the job's fault: nothing is used up.
             end = Snooze(due=0.0, reason=Reason.SHUTDOWN, tell=error, cause=error)
-            with transaction.atomic(using=job.using):
+            with brief(job.using):
                 record(job, end)
         else:
             take_from(job.using, job.row, job.hold.owner, fence=job.fence)

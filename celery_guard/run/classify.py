@@ -15,7 +15,7 @@ from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 from celery.exceptions import MaxRetriesExceededError, Reject
 from celery.exceptions import Retry as CeleryRetry
 from django.db import Error as DatabaseFault
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.errors import (
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 # SQLSTATE classes and codes, and MariaDB's numbers, of faults that pass: connection lost, server
 # going down or full, deadlock, serialisation failure, lock time-out.
-_PASSING = ("08", "40", "57P01", "57P02", "57P03", "55P03", "53300", "25P03")
+_PASSING = ("08", "40", "57P01", "57P02", "57P03", "55P03", "53300")
+# The server has ended a session whose transaction stood still, or lasted too long.
+_STOOD_STILL = ("25P03", "25P04")
 _PASSING_NUMBERS = frozenset(
     {1020, 1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
 )
@@ -124,6 +126,8 @@ def passing_fault(error: BaseException) -> bool:
     """Whether a database says that the same work may succeed another time."""
     if isinstance(error, InterfaceError):
         return True
+    if isinstance(error, InternalError):
+        return _code(error) in _STOOD_STILL
     if not isinstance(error, OperationalError):
         return False
     code = _code(error)
@@ -136,7 +140,7 @@ def passing_fault(error: BaseException) -> bool:
     return cause.startswith("psycopg") or "locked" in str(error)
 
 
-def _code(error: OperationalError) -> object:
+def _code(error: DatabaseFault) -> object:
     # The number first: some drivers for MariaDB give both, and the state says less.
     if error.args and isinstance(error.args[0], int):
         return error.args[0]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from celery_guard.errors import LeaseLost
 from celery_guard.faults import fault_point
-from celery_guard.jobs import running, standing
+from celery_guard.jobs import idling, running, standing
 from celery_guard.run import next_steps
 from celery_guard.run.outcome import SILENT, Retry, Succeeded
 from celery_guard.run.record import record
@@ -32,6 +32,9 @@ def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:
         next_steps.hand_on(job, outcome)
     silent = isinstance(outcome, Succeeded) and outcome.reason in SILENT
     commit = not silent and isinstance(outcome, Succeeded) and running.commits_at_once(job.hold)
+    if not commit:
+        # From the end that is written to its commit the job is locked.
+        idling.end_when_idle(job.using, job.lease)
     if commit:
         fault_point("run.finishing", job.id)
     if not record(job, outcome, commit=commit):

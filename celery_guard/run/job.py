@@ -19,7 +19,7 @@ from celery_guard.conf import guard_settings
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.errors import Cancelled, EffectInTransaction, GuardError, LeaseLost
 from celery_guard.faults import fault_point
-from celery_guard.jobs import claiming, progress, running
+from celery_guard.jobs import claiming, idling, progress, running
 from celery_guard.jobs.following import digest
 from celery_guard.jobs.named import NamedJob
 from celery_guard.relay.limits.rules import Rules
@@ -243,7 +243,9 @@ class CurrentJob:
         Entering locks the job against its rescue. What the block writes, the next steps of the
         canvas and the job's end are committed together or not at all. The next steps get
         ``result``. What the body returns afterwards is stored by a write of its own: if the
-        process dies in between, the stored result is ``result``.
+        process dies in between, the stored result is ``result``. A block that asks the database
+        for nothing for a minute, or for the job's lease if that is longer, is taken for lost: the
+        server ends its transaction.
 
         :raises LeaseLost: when the job is no longer held here; nothing was written.
         :raises GuardError: in an ``atomic=True`` body, inside another transaction, twice, or in a
@@ -255,6 +257,7 @@ class CurrentJob:
         self._check_finish()
         end = Succeeded(value=result)
         with transaction.atomic(using=self.using):
+            idling.end_when_idle(self.using, self.lease)
             if not running.lock(self.hold):
                 raise LeaseLost
             yield

@@ -20,7 +20,7 @@ from django.db import transaction
 
 from celery_guard.errors import KeyBusy
 from celery_guard.events import emit
-from celery_guard.jobs import running, standing
+from celery_guard.jobs import idling, running, standing
 from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.states import Reason, State
@@ -52,6 +52,7 @@ def hand_on(job: CurrentJob, end: Succeeded) -> None:
     """
     if isinstance(end.tell, Replaced):
         # The replacement inherits the task id, and with it the public id.
+        idling.end_when_idle(job.using, job.lease)
         running.give_up_id(job.hold)
         with capture_everything():
             end.tell.replacement.delay()

@@ -18,6 +18,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from celery_guard.events import emit
+from celery_guard.jobs import idling
 from celery_guard.run.begin import begun_with
 from celery_guard.run.worker import discard
 
@@ -53,6 +54,7 @@ def kept_clean(using: str) -> Iterator[None]:
     finally:
         # As Django's own block does, of which this saves the making.
         connection.execute_wrappers.pop()
+        idling.unbound(using)
         if watch.changed:
             emit("run.session_ended", logging.DEBUG, using=using)
             _end(connection)

@@ -20,6 +20,7 @@ from celery_guard.watch.doctor.lanes import (
     look_at_reserves,
     look_at_switches,
 )
+from celery_guard.watch.doctor.leases import look_at_leases
 from celery_guard.watch.doctor.leftovers import look_at_leftovers
 from celery_guard.watch.doctor.settings import look_at_settings
 
@@ -49,6 +50,7 @@ def examine(
         yield from look_at_reserves(alias)
         yield from look_at_releases(alias)
         yield from look_at_duties(alias)
+        yield from look_at_leases(alias)
         yield from look_at_leftovers(alias)
         yield from look_at_switches(alias)
     if guard_settings().using in asked and not broken:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 import time_machine
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
@@ -20,7 +20,7 @@ from celery_guard import __version__
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.steering.turning import turn_on
 from celery_guard.jobs.states import State
-from celery_guard.models import Duty, Effect, LaneLead, WorkerPresence
+from celery_guard.models import Duty, Effect, Job, LaneLead, WorkerPresence
 from celery_guard.relay.duties import registered
 from celery_guard.relay.presence import WINDOW_LEAST
 from celery_guard.settle.states import EffectState, Recovery
@@ -34,12 +34,14 @@ from celery_guard.watch.doctor.lanes import (
     look_at_releases,
     look_at_reserves,
 )
+from celery_guard.watch.doctor.leases import look_at_leases
 from celery_guard.watch.doctor.leftovers import look_at_leftovers
 from servers.processes import free_port
 from tests.factories import make_job
 from tests.kit.brokers import Own, on_broker
 from tests.kit.site import app
 from tests.relay.ledger import measured, queue_of
+from tests.run.sessions import elsewhere
 from tests.watch.rows import aged, ended, running, sent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.mariadb]
@@ -341,3 +343,29 @@ def test_a_canary_tells_how_it_went(job: Callable[[], object], says: str, level:
     finding = _judge(guard_settings().lanes["high"], job(), patience=5)  # type: ignore[arg-type]
     assert (finding.level, finding.what) == (level, "canary high")
     assert says in finding.says
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_no_rescue_can_have_is_named() -> None:
+    """Its lease is over, but a session has its row locked: which one, where the database tells."""
+    ended_at = timezone.now() - timedelta(seconds=100)
+    job = running(lease_until=ended_at)
+    running(lease_until=timezone.now() - timedelta(seconds=5))
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.pk)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT 1"
+            )
+            (pid,) = cursor.fetchone()
+        found: list[Finding] = []
+        elsewhere(lambda: found.append(only(look_at_leases("default"))))()
+    assert f"1, first {job.pk}" in found[0].says
+    if connection.vendor == "postgresql":
+        assert f"SELECT pg_terminate_backend({pid});" in found[0].hint
+
+
+def test_a_lease_that_was_just_over_is_no_finding() -> None:
+    """The next sweep takes it."""
+    running(lease_until=timezone.now() - timedelta(seconds=5))
+    assert not bad(look_at_leases("default"))
