@@ -16,6 +16,8 @@ from celery.exceptions import Ignore
 from django.db import Error as DatabaseFault
 from django.db import InterfaceError, InternalError, OperationalError, connections
 
+from celery_guard.enqueue.context import in_context
+from celery_guard.enqueue.tenants import acting_for
 from celery_guard.errors import LeaseLost
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
@@ -23,6 +25,7 @@ from celery_guard.jobs import standing
 from celery_guard.jobs.idling import brief
 from celery_guard.jobs.states import Reason, State
 from celery_guard.run.classify import celery_retry, is_time_limit, outcome_of, underlying
+from celery_guard.run.current import running_for
 from celery_guard.run.job import CurrentJob
 from celery_guard.run.outcome import Dead, Fail, Outcome, Retry, Snooze, Succeeded, Uncertain
 from celery_guard.run.patience import pauses
@@ -56,6 +59,7 @@ def resolve(job: CurrentJob, error: BaseException, args: Any, kwargs: Any) -> Su
         raise error
     if job.finishing is not None and _is_committed(job):
         emit("run.error_after_commit", logging.WARNING, **_facts(job), why=repr(error))
+        _run_hooks(job)
         return job.finishing
     if isinstance(error, LeaseLost):
         raise _lost(job) from error
@@ -98,6 +102,16 @@ def _is_committed(job: CurrentJob) -> bool:
     if found is None or found.fence != job.fence:
         raise _lost(job)
     return found.state != State.RUNNING
+
+
+def _run_hooks(job: CurrentJob) -> None:
+    if job.hooks is None:
+        return
+    try:
+        with running_for(job), acting_for(job.claim.tenant), in_context(job.request):
+            job.hooks.run_if_none_was()
+    except Exception as error:  # noqa: BLE001 - a hook's own; the job is done, as after any hook that fails
+        emit("run.error_after_commit", logging.WARNING, **_facts(job), why=repr(error))
 
 
 def _write_down(job: CurrentJob, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from celery_guard.enqueue.rollout.differing import Difference, difference, keep
 from celery_guard.errors import GuardError, LeaseLost
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
+from celery_guard.jobs.idling import brief
 from celery_guard.outbox.capture import capture_everything
 from celery_guard.run.classify import outcome_of
 from celery_guard.run.current import running_job
@@ -99,7 +100,7 @@ def run_beside(job: Rehearsal, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """
     differs = _unseen(job, _differs(job, args, kwargs))
     end = Succeeded()
-    with transaction.atomic(using=job.using):
+    with brief(job.using):
         if differs is not None:
             keep(job.using, job.task.name, job.public_id, differs)
         job.finishing = end

@@ -8,6 +8,7 @@ from celery_guard.errors import LeaseLost
 from celery_guard.faults import fault_point
 from celery_guard.jobs import idling, running, standing
 from celery_guard.run import next_steps
+from celery_guard.run.hooks import Hooks
 from celery_guard.run.outcome import SILENT, Retry, Succeeded
 from celery_guard.run.record import record
 from celery_guard.run.retry_budget import within_budget
@@ -37,7 +38,10 @@ def close_out(job: CurrentJob, outcome: Succeeded | Retry) -> Succeeded | Retry:
         idling.end_when_idle(job.using, job.lease)
     if commit:
         fault_point("run.finishing", job.id)
+    earlier, job.hooks = job.hooks, Hooks(job.using)
     if not record(job, outcome, commit=commit):
+        # Perhaps because a finish() was committed, and its body did not let the exception through.
+        job.hooks = earlier
         raise LeaseLost
     if silent:
         # Nobody will be told anything under this task id, so nothing is owed.

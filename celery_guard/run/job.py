@@ -24,6 +24,7 @@ from celery_guard.jobs.following import digest
 from celery_guard.jobs.named import NamedJob
 from celery_guard.relay.limits.rules import Rules
 from celery_guard.run.heartbeat import heart
+from celery_guard.run.hooks import Hooks
 from celery_guard.run.owner import owner
 from celery_guard.run.provider_key import provider_key
 from celery_guard.run.unseen import veiled
@@ -73,6 +74,7 @@ class CurrentJob:
         "exhausted",
         "finished",
         "finishing",
+        "hooks",
         "lease",
         "lost",
         "nested",
@@ -103,6 +105,8 @@ class CurrentJob:
         self.nested = nested
         self.finishing: Succeeded | Retry | None = None
         self.finished: Succeeded | None = None
+        # Of the transaction with its end, until that is known to be committed.
+        self.hooks: Hooks | None = None
         self.asked: Retry | None = None
         self.exhausted: BaseException | None = None
         # Held now, and kept up with the lease; what was last blamed on one of their dependencies.
