@@ -6,8 +6,9 @@ same environment and import path, ``DJANGO_SETTINGS_MODULE``, and the app under 
 which the worker's own app was found (else Django's set-up makes the default app).
 
 It is started before the worker looks for its broker: while that is away somebody has to say so, to
-measure, and to rescue. From when the worker has met it, it looks after its child once a second from its
-event loop's timer; the child ends when the worker is gone, however it went.
+measure, and to rescue. The worker looks after its child once a second: from its event loop's timer, and
+between two attempts to reach its broker, where it asks itself whether it is to end. The child ends when
+the worker is gone, however it went.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ END_WITHIN = 10.0
 """Seconds a child has to end by itself when its worker shuts down."""
 
 _PR_SET_PDEATHSIG = 1
+_LOOKS = "celery_guard_looks"
 
 
 class Host:
@@ -113,7 +115,30 @@ _hosts: list[Host] = []
 @celeryd_after_setup.connect(dispatch_uid="celery_guard.relay.host")
 def start_hosting(instance: Any, **_: Any) -> None:
     """Give the worker its relay, before it looks for its broker, which may be away for long."""
-    _host_of(instance)
+    if _host_of(instance) is not None:
+        _look_between_attempts()
+
+
+def _look_between_attempts() -> None:
+    # Only a worker has it. The main process forks, so a thread can't look.
+    from celery.worker.consumer import consumer
+
+    module: Any = consumer
+    asked = module.maybe_shutdown
+    if vars(asked).get(_LOOKS):
+        return
+
+    def maybe_shutdown() -> None:
+        asked()
+        if _hosts:
+            try:
+                _hosts[0].look()
+            except OSError as error:
+                # No memory for a process, perhaps; the worker goes on looking for its broker.
+                emit("relay.child_not_started", logging.WARNING, why=str(error))
+
+    vars(maybe_shutdown)[_LOOKS] = True
+    module.maybe_shutdown = maybe_shutdown
 
 
 @worker_ready.connect(dispatch_uid="celery_guard.relay.host")

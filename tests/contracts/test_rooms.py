@@ -43,6 +43,7 @@ SEAMS = {
     "enqueue/publish.py": "a task is looked up without loading all of them",
     "enqueue/template.py": "messages equal to Celery's, made faster",
     "relay/broker_app.py": "the app is found as the celery command finds it",
+    "relay/host.py": "a worker that looks for its broker looks after its relay meanwhile",
     "relay/publish/heads.py": "the next message of each priority list is looked at where it lies",
     "relay/publish/redis.py": "one push for a whole batch, as kombu's channel would do it singly",
     "run/backoff.py": "Celery's own formula where a task sets retry_backoff",

@@ -95,6 +95,40 @@ def test_a_worker_that_has_not_met_its_broker_hosts_a_relay(processes, own_redis
     assert not relay.is_running() or relay.status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_relay_that_dies_before_its_worker_has_met_the_broker_is_started_again(
+    processes, own_redis
+):
+    """Else nobody would measure, rescue or fall back for the rest of the outage."""
+    own_redis.stop()
+    process = before_its_broker(processes, own_redis.url)
+    first = only_relay(process)
+    first.kill()
+    wait_for(
+        lambda: any(found.pid != first.pid for found in relays_of(process)),
+        timeout=60,
+        what="a new relay",
+    )
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_relay_that_dies_while_the_broker_is_away_is_started_again(processes, own_redis):
+    """The worker had met it, and has lost it since: its event loop and timer are gone."""
+    with on_broker(own_redis.url):
+        process = before_its_broker(processes, own_redis.url)
+        handle = mark.delay("met")
+        wait_for(lambda: handle.job.state == "succeeded", timeout=60, what="the job")
+        own_redis.stop()
+        wait_for(lambda: "Trying again" in process.log, timeout=60, what="the loss")
+        (first,) = relays_of(process)
+        first.kill()
+        wait_for(
+            lambda: any(found.pid != first.pid for found in relays_of(process)),
+            timeout=60,
+            what="a new relay",
+        )
+        os.kill(process.pid, signal.SIGKILL)
+
+
 def test_the_relay_of_a_worker_that_never_met_its_broker_ends_with_it(processes, own_redis):
     """It is killed while it still looks for the broker."""
     own_redis.stop()
