@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Collection
 
 from celery import Celery
@@ -68,6 +69,8 @@ class _Drain:
         self.owner = uuid.uuid4()
         self.sent = 0
         self._places = Places(using)
+        # Kept from batch to batch: each goes on behind the tenants of the last one.
+        self._turns: defaultdict[str, Turns] = defaultdict(lambda: Turns(using, self._places))
         self._settings = guard_settings().relay
         self._publisher = publisher_for(app, self._settings.timeout)
 
@@ -94,7 +97,7 @@ class _Drain:
         leads.renew(self.using, self.owner, self._settings.lead_lease)
         workers = live_workers(self.using)
         self._places.look([lead.lane])
-        return Turns(self.using, self._places).release(lead, self._settings.batch, workers)
+        return self._turns[lead.lane].release(lead, self._settings.batch, workers)
 
     def _send(self, lead: Lead, batch: list[Sending]) -> bool:
         outgoing = [s for s in batch if s.sent_at is not None or s.awaited]
