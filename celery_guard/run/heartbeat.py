@@ -76,7 +76,8 @@ class Heart:
     def beat_once(self) -> None:
         """Extend every lease of which a third has gone by; one statement a database and length.
 
-        Keep what bodies have told of their progress since, too.
+        Keep what bodies have told of their progress since, too, and look whether the limits have
+        heard of the last end: an idle process has no next job that would.
         """
         now = time.monotonic()
         self._report(now)
@@ -88,6 +89,7 @@ class Heart:
             _extend(using, lease, jobs)
         # Leases first: a store of limits that hangs must not cost them.
         _renew(late)
+        store.settle()
         if not late and not any(now - job.reported < 3 * REPORT_EVERY for job in list(self._jobs)):
             connections.close_all()
 

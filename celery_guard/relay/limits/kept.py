@@ -43,6 +43,15 @@ class Kept:
         finally:
             self._lock.release()
 
+    def settle(self) -> None:
+        """Take up what is owed, where nobody asks; not while another thread has this in hand: it will.
+
+        :raises redis.RedisError: an answer was an error, or did not come.
+        """
+        with self.in_hand() as mine:
+            if mine is not None:
+                self._take_up_answers()
+
     def ask(self, name: str, command: bytes) -> Any:
         """What Redis answers to ``command``, which is packed and runs the script ``name``.
 
@@ -55,7 +64,7 @@ class Kept:
         return answer
 
     def tell(self, name: str, command: bytes, again: Again) -> None:
-        """Send ``command``, and let the next one of this process take up the answer.
+        """Send ``command``, and let the next one of this process take up the answer, or :meth:`settle`.
 
         Redis carries it out before all that is sent here later. ``again`` is done instead where
         the answer says that Redis has forgotten the script; until it has been answered here once, the

@@ -65,6 +65,16 @@ class RedisLimits:
         # Nobody waits to hear that all is well.
         self._run("finish", rules, told, waits=verdict != Verdict.FINE)
 
+    def settle(self) -> None:
+        """Look at what nobody waited for: an end that Redis had no script for is told again.
+
+        :raises LimitsAway: when Redis does not answer.
+        """
+        try:
+            self._kept.settle()
+        except Errors as error:
+            raise LimitsAway(f"{type(error).__name__}: {error}") from error
+
     def renew(self, rules: Rules, permits: Collection[str], lease: float) -> None:
         """Let ``permits`` that are not over last ``lease`` seconds from now.
 
@@ -186,3 +196,9 @@ def redis_limits(url: str, app: Celery) -> RedisLimits:
     if mine not in _clients:
         _clients[mine] = RedisLimits(url, app)
     return _clients[mine]
+
+
+def in_this_process() -> list[RedisLimits]:
+    """Those that this process has asked."""
+    mine = os.getpid()
+    return [limits for (pid, *_), limits in list(_clients.items()) if pid == mine]

@@ -23,7 +23,7 @@ from celery_guard.relay.breaker import Breaker
 from celery_guard.relay.broker_app import load_app
 from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
 from celery_guard.relay.limits.database import DatabaseLimits
-from celery_guard.relay.limits.redis_form import redis_limits
+from celery_guard.relay.limits.redis_form import in_this_process, redis_limits
 from celery_guard.relay.limits.rules import Rules
 
 AWAY = (1.0, 5.0)
@@ -109,6 +109,19 @@ def finish(
 def renew(rules: Rules, permits: Collection[str], lease: float) -> bool:
     """Prolong permits by ``lease`` seconds from now; False when nobody answers."""
     return _said(lambda kept: kept.renew(rules, permits, lease))
+
+
+def settle() -> None:
+    """See to it that this process' last ends have arrived, of which it has heard nothing yet.
+
+    Costs nothing where it has; else nobody would look before the next job, and a permit be held so long.
+    """
+    for kept in in_this_process():
+        try:
+            kept.settle()
+        except LimitsAway as error:
+            # The permit ends with its lease.
+            emit("relay.limits_away", logging.WARNING, why=str(error))
 
 
 def read(wanted: Sequence[Rules]) -> list[Reading]:

@@ -2,11 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 from celery_guard.relay.limits.answers import Verdict
+from celery_guard.relay.limits.store import limits
+from celery_guard.run.heartbeat import heart
+from tests.kit.wait import wait_for
 from tests.relay.limits.stores import Desk, rules, store
 
 
@@ -49,6 +53,32 @@ def test_an_end_whose_script_is_forgotten_is_told_again(
     assert desk.granted("b")
 
 
+def test_an_idle_process_tells_it_again(redis_client: redis.Redis) -> None:
+    """Its heart looks, since no next job does: else the permit would be held to the end of its lease."""
+    redis_client.flushdb()
+    one = Desk(limits(), rules(concurrency=1))
+    for job in ("first", "second", "a"):
+        assert one.granted(job)
+        if job == "a":
+            redis_client.script_flush()
+        one.finish(f"{job}/1")
+    others = Desk(store("redis"), one.rules)
+    heart().beat_once()
+    assert others.granted("b")
+
+
+def test_what_another_thread_has_in_hand_is_left_to_it(desk: Desk) -> None:
+    """Two would read one another's answers."""
+    known: Any = desk.limits
+    assert desk.granted("a")
+    desk.finish("a/1")
+    with known._kept.in_hand():
+        known.settle()
+        assert known._kept._owed
+    known.settle()
+    assert not known._kept._owed
+
+
 def test_the_first_end_of_a_connection_is_waited_for(redis_client: redis.Redis) -> None:
     """A server that has just begun knows no script, and a worker may have no other job for long."""
     redis_client.flushdb()
@@ -57,6 +87,18 @@ def test_the_first_end_of_a_connection_is_waited_for(redis_client: redis.Redis) 
     assert one.granted("a")
     one.finish("a/1")
     assert Desk(store("redis"), one.rules).granted("b")
+
+
+def test_a_connection_that_holds_an_answer_of_nobodys_is_not_used(desk: Desk) -> None:
+    """What has arrived unasked would be taken for the answer to the next wish."""
+    kept = desk.limits._kept  # type: ignore[attr-defined]
+    assert desk.granted("a")
+    spoilt = kept._connection
+    spoilt.send_command("PING")
+    wait_for(spoilt.can_read, what="the stray answer")
+    assert not desk.granted("b"), "PONG is no grant"
+    desk.finish("a/1")
+    assert desk.granted("b")
 
 
 @pytest.mark.parametrize("owed", [True, False])
@@ -74,9 +116,9 @@ def test_a_closed_connection_is_opened_anew(
 
 def test_threads_do_not_wait_for_one_another(desk: Desk) -> None:
     """While one has the connection in hand, another asks over one of the pool's."""
-    limits = desk.limits
+    own = desk.limits
     found: list[bool] = []
-    with limits._kept.in_hand() as kept:  # type: ignore[attr-defined]
+    with own._kept.in_hand() as kept:  # type: ignore[attr-defined]
         assert kept is not None
         thread = threading.Thread(target=lambda: found.append(desk.granted("a")))
         thread.start()
