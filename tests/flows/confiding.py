@@ -114,3 +114,18 @@ def pay(name: str, secret: str) -> None:
         raise ConnectionError(f"/pay?card={secret} timed out")
 
     current_job().effect("charge", ask)
+
+
+@guarded_task(key="looked-up:{name}", atomic=False, sensitive=("secret",), transient=(LookupError,))
+def look_up(name: str, secret: str) -> None:
+    """Its provider gives no answer, and quotes the secret where it is asked what became of the call."""
+
+    def ask(sending: Any) -> Any:
+        leave_trace(name, mark_of(secret))
+        raise ConnectionError("timed out")
+
+    def find(sending: Any) -> Any:
+        leave_trace(f"{name}-looked", mark_of(secret))
+        raise LookupError(f"/find?card={secret} is away")
+
+    current_job().effect("charge", ask, find=find)

@@ -10,11 +10,13 @@ import pytest
 
 from celery_guard.enqueue.hiding import HIDDEN, veil
 from celery_guard.enqueue.rollout import reading
+from celery_guard.jobs.clock import DatabaseNow
 from celery_guard.models import Attempt, Effect, Job, Mismatch
+from celery_guard.settle.reconcile import reconcile
 from tests.enqueue.rollout.stages import set_to
 from tests.enqueue.rows import headers_of
 from tests.flows.confiding import HIDDEN as BY_CALL
-from tests.flows.confiding import confide, keep, mark_of, pass_on, pay
+from tests.flows.confiding import confide, keep, look_up, mark_of, pass_on, pay
 from tests.kit.told import told
 from tests.project.shop.witness import traces
 from tests.run.delivery import deliver, job_of
@@ -130,6 +132,21 @@ def test_a_provider_may_quote_it() -> None:
     effect = Effect.objects.get()
     assert (effect.state, HIDDEN in effect.note) == ("manual", True)
     for text in (stored(), repr(heard), printed(answer.info.retval)):
+        assert SECRET not in text
+
+
+def test_a_look_up_may_quote_it() -> None:
+    """What it says when it is asked what became of the call is kept beside the effect, too."""
+    with told() as heard:
+        job = job_of(look_up.delay("a", SECRET))
+        answers = [deliver(job)]
+        Effect.objects.update(look_at=DatabaseNow())
+        reconcile("default")
+        answers.append(deliver(job))
+    assert traces("a-looked") == [mark_of(SECRET)]
+    effect = Effect.objects.get()
+    assert HIDDEN in effect.note
+    for text in (stored(), repr(heard), *(printed(a.info.retval) for a in answers if a.info)):
         assert SECRET not in text
 
 

@@ -19,11 +19,14 @@ from celery_guard import events
 from celery_guard.conf import guard_settings
 from celery_guard.testing import drain
 from celery_guard.watch import telemetry
+from tests.flows.confiding import keep
 from tests.project.shop import tasks
+from tests.project.shop.witness import traces
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mariadb]
 
 ADD = "tests.project.shop.tasks.add"
+SECRET = "swordfish-4111-1111"
 VERDICT = "tests.project.shop.tasks.verdict"
 
 
@@ -108,6 +111,17 @@ def test_a_span_is_linked_to_the_call_and_no_child_of_it(seen: Seen, scratch: Pa
     assert span.status.status_code == StatusCode.ERROR
     assert span.start_time < span.end_time
     assert "celery_guard.job" in (span.attributes or {})
+
+
+@pytest.mark.parametrize("way", ["quote", "cause", "file", "row", "again", "result"])
+def test_what_a_call_hides_is_in_no_span(way: str, seen: Seen, scratch: Path) -> None:
+    """Nor in a metric: an error tells its class alone, and a call its task."""
+    keep.delay("a", SECRET, [way])
+    drain()
+    assert traces("a")
+    (span, *_) = seen.spans.get_finished_spans()
+    assert SECRET not in span.to_json()
+    assert SECRET not in str(seen.reader.get_metrics_data())
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}, {"traceparent": 5}])
