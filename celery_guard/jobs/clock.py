@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import DateTimeField, ExpressionWrapper, Func, Value
+from django.db.models import BigIntegerField, DateTimeField, ExpressionWrapper, Func, Value
 
 NOW_SQL = {
     "postgresql": "clock_timestamp()",
@@ -29,6 +29,22 @@ class DatabaseNow(Func):
 
     def as_sqlite(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
         return self.as_sql(compiler, connection, template=NOW_SQL["sqlite"], **context)
+
+
+class DatabaseMicros(Func):
+    """The same in Unix microseconds, which know no zone: without ``USE_TZ`` PostgreSQL's times are
+    read in the site's own, where an hour comes twice."""
+
+    template = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    output_field = BigIntegerField()
+
+    def as_mysql(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
+        since = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+        return self.as_sql(compiler, connection, template=since, **context)
+
+    def as_sqlite(self, compiler, connection, **context):  # type: ignore[no-untyped-def]
+        since = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+        return self.as_sql(compiler, connection, template=since, **context)
 
 
 class Instant(Value):

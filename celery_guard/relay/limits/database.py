@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from celery_guard.errors import LimitsAway
-from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.jobs.clock import DatabaseMicros
 from celery_guard.jobs.deadlock import again_on_deadlock
 from celery_guard.relay.limits import decide
 from celery_guard.relay.limits.answers import Ask, Granted, Reading, Refused, Verdict
@@ -93,7 +93,7 @@ class DatabaseLimits:
         :raises LimitsAway: when the database does not answer.
         """
         try:
-            found = Limit.objects.using(self.using).annotate(read_at=DatabaseNow())
+            found = Limit.objects.using(self.using).annotate(read_at=DatabaseMicros())
             rows = {row.name: row for row in found.filter(name__in=[r.name for r in wanted])}
             return [self._read(rules, rows.get(rules.name)) for rules in wanted]
         except DatabaseFault as error:
@@ -102,7 +102,7 @@ class DatabaseLimits:
     def _read(self, rules: Rules, row: Limit | None) -> Reading:
         if row is None:
             return decide.read(State(), rules, 1, 0)
-        now = micros(row.read_at)  # type: ignore[attr-defined]
+        now: int = row.read_at  # type: ignore[attr-defined]
         held = self._holds(rules.name, LimitHold.PERMIT).filter(over__gt=now).count()
         return decide.read(State.decode(row.state), rules, now, held)
 
@@ -126,7 +126,7 @@ class DatabaseLimits:
     ) -> T:
         text, version = self._lock(connection, rules.name)
         # After the lock: whoever had it before may have taken its time.
-        now = micros(self._row(rules.name).values_list(DatabaseNow(), flat=True).get())
+        now = self._row(rules.name).values_list(DatabaseMicros(), flat=True).get()
         state = State.decode(text)
         LimitHold.objects.using(self.using).filter(name=rules.name, over__lte=now).delete()
         if now < state.seen:
@@ -195,6 +195,5 @@ def _wait(connection: BaseDatabaseWrapper) -> str:
 
 
 def micros(instant: datetime) -> int:
-    """``instant`` in Unix microseconds; one without a zone is taken for UTC."""
-    aware = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)
+    """``instant``, which has a zone, in Unix microseconds."""
+    return (instant - _EPOCH) // timedelta(microseconds=1)
