@@ -100,6 +100,14 @@ def confirm(
     return _settle(open_ones, EffectState.CONFIRMED, answer=kept, by=by, note=note)
 
 
+def confirm_against(hold: Hold, effect: Effect, answer: str) -> bool:
+    """Keep the answer to the held attempt's own call, about which a person has said meanwhile that
+    nothing happened; False where it has been sent anew since then."""
+    unsent = _in(hold.using, effect.pk, (EffectState.PREPARED,))
+    unsent = unsent.filter(fence=hold.fence, version=effect.version)
+    return _settle(unsent, EffectState.CONFIRMED, answer=Value(answer))
+
+
 def reject(using: str, effect_id: int, note: str) -> bool:
     """Keep the provider's final no."""
     sent = _in(using, effect_id, (EffectState.SENT, EffectState.UNKNOWN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -196,9 +197,16 @@ class Performance:
         )
 
     def _keep(self, effect: Effect, answer: str) -> Any:
-        moves.confirm(self.hold.using, effect.pk, answer)
+        if not moves.confirm(self.hold.using, effect.pk, answer):
+            self._keep_against(effect, answer)
         fault_point("settle.confirmed", self.hold.job_id)
         return decoded(answer)
+
+    def _keep_against(self, effect: Effect, answer: str) -> None:
+        # What the provider says of this call outweighs what anybody has decided about it.
+        kept = moves.confirm_against(self.hold, effect, answer)
+        named = {"job": self.hold.job_id, "effect": self.wish.name, "kept": kept}
+        emit("settle.contradicted", logging.WARNING, **named)
 
     def _failed(self, effect: Effect, error: Exception, *, again: bool) -> None:
         provider, using = self.wish.provider, self.hold.using
