@@ -14,6 +14,7 @@ from django.db import connections
 
 from celery_guard.conf import Mode
 from celery_guard.enqueue.admission import places
+from celery_guard.enqueue.admission.places import Place
 from celery_guard.enqueue.bulk import running_batch
 from celery_guard.enqueue.call import Enqueued, in_event_loop
 from celery_guard.enqueue.declaration import Guarded
@@ -41,6 +42,8 @@ def enqueue_alone(task: Guarded, args: Any, kwargs: Any) -> JobHandle | None:
     collects = bulk is not None and bulk.takes(task)
     if not collects and not store.reads_records(task.guard.alias):
         return None
+    if places.any_held() and (collects or places.on_terms(task.name)):
+        return None
     if not is_usual(app) or (template := template_of(task, app)) is None or not is_on(task):
         return None
     (task_id,) = fresh_ids(1)
@@ -59,7 +62,6 @@ def is_usual(app: Celery) -> bool:
     return (
         collection() is None
         and capturing_everything() is None
-        and not places.any_held()
         and not in_event_loop()
         and not app.conf["task_always_eager"]
     )
@@ -73,16 +75,22 @@ def is_on(task: Guarded) -> bool:
 def _written(draft: Draft) -> JobHandle:
     using = draft.using
     what = f"{draft.task.name}: the key {draft.key!r}"
-    known = retried([using], lambda: _insert_or_get(draft), what)
+    place = places.place_for(using, draft.task.name, draft.lane, draft.tenant)
+    known = retried([using], lambda: _insert_or_get(draft, place), what)
+    if place is not None and known is None:
+        places.consumed(place)
     hook.note(using, draft.lane)
     handle = draft.made_handle()
     return handle if known is None else handle.answered_by(known)
 
 
-def _insert_or_get(draft: Draft) -> Enqueued | None:
+def _insert_or_get(draft: Draft, place: Place | None) -> Enqueued | None:
     connection, values = connections[draft.using], draft.values()
+    kept = None if place is None else place.id
     for _ in range(TRIES):
-        if store.insert_due(connection, values) is not None:
+        if (job_id := store.insert_due(connection, values, kept)) is not None:
+            if job_id < 0:
+                places.tell_over(draft.using, 1)
             return None
         item = draft.item()
         # Nothing there either: the holder was purged between the two statements; insert again.

@@ -14,6 +14,7 @@ from typing import Any, cast
 from celery import Celery, Signature
 from django.views.decorators.debug import sensitive_variables
 
+from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.alone import is_on, is_usual
 from celery_guard.enqueue.bulk import Batch, batch, running_batch
 from celery_guard.enqueue.call import Call
@@ -100,7 +101,8 @@ def _template(task: Any) -> Template | None:
     if not own or not untouched(Signature.apply_async, "celery.canvas"):
         return None
     app = cast(Celery, task.app)
-    return template_of(cast(Guarded, task), app) if is_usual(app) else None
+    usual = is_usual(app) and not places.any_held()
+    return template_of(cast(Guarded, task), app) if usual else None
 
 
 def _endless_ids() -> Iterator[str]:

@@ -117,7 +117,9 @@ def enqueue(task: Guarded, captured: Captured, call: Call) -> Enqueued:
     check_database(using, task.name)
     new = new_job(task, captured, call)
     what = f"{new.task}: the key {new.key!r}"
-    place = places.place_for(using, new) if store.ends_places(using) else None
+    place = None
+    if store.ends_places(using):
+        place = places.place_for(using, new.task, new.lane, new.tenant)
     enqueued = retried([using], lambda: _insert_or_get(task, new, captured, call, place), what)
     if enqueued.created:
         if place is None:

@@ -29,6 +29,7 @@ from celery_guard.outbox.portable import Pair, new_message
 # be another session's. The plans are the functions' anyway.
 _INSERT = on_wire.function("celery_guard_insert_1", 20)
 _INSERT_DUE = on_wire.function("celery_guard_insert_due_1", 10)
+_INSERT_DUE_PLACED = on_wire.function("celery_guard_insert_due_placed_1", 11)
 _INSERT_PLACED = on_wire.function("celery_guard_insert_placed_1", 21)
 _INSERT_MANY = on_wire.function("celery_guard_insert_many_1", 2)
 
@@ -92,15 +93,22 @@ def _insert(using: str, new: NewJob, captured: Captured, place: int | None) -> i
     return None if job_id is None else int(job_id)
 
 
-def insert_due(connection: BaseDatabaseWrapper, values: Sequence[Any]) -> int | None:
+def insert_due(
+    connection: BaseDatabaseWrapper, values: Sequence[Any], place: int | None = None
+) -> int | None:
     """Write one job that is due now, with its message; None when its key is taken.
 
     The values are those of ``insert_due_1.sql``, where :func:`reads_records` says so.
+
+    :param place: the reservation that ends with it; the job's id is negative where it was over.
     """
     fault_point("outbox.writing")
-    job_id = on_wire.called(connection, _INSERT_DUE, values)
+    if place is None:
+        job_id = on_wire.called(connection, _INSERT_DUE, values)
+    else:
+        job_id = on_wire.called(connection, _INSERT_DUE_PLACED, (*values, place))
     job_id = None if job_id is None else int(job_id)
-    fault_point("outbox.written", *([] if job_id is None else [job_id]))
+    fault_point("outbox.written", *([] if job_id is None else [abs(job_id)]))
     return job_id
 
 

@@ -12,11 +12,13 @@ from django.db import IntegrityError, connection, transaction
 
 from celery_guard import batch
 from celery_guard.enqueue import alone
+from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.enqueue.admission.places import Place, hold, holding
 from celery_guard.enqueue.steering.reading import forget
 from celery_guard.enqueue.steering.turning import turn_off, turn_on
 from celery_guard.enqueue.tenants import acting_for
 from celery_guard.errors import KeyBusy, KeyConflict, MissingKey, WrongDatabase
+from celery_guard.jobs.clock import in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.outbox import store
 from celery_guard.outbox.capture import capture_everything, collecting
@@ -36,9 +38,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     went: list[Any] = []
     insert = store.insert_due
 
-    def note(connection: Any, values: Any) -> int | None:
+    def note(connection: Any, values: Any, place: int | None = None) -> int | None:
         went.append(values[0])
-        return insert(connection, values)
+        return insert(connection, values, place)
 
     monkeypatch.setattr(store, "insert_due", note)
     return went
@@ -126,23 +128,55 @@ def test_whatever_could_make_a_difference_is_looked_at(short: list[Any], around:
     assert short == []
 
 
-def test_a_place_is_used_up(short: list[Any]) -> None:
-    """A call that was admitted consumes what it was given."""
-    place = Place(
+def a_place(**terms: Any) -> Place:
+    """Room for one call of ``bound`` for the tenant 1, and its reservation."""
+    kept = Reservation.objects.create(lane="medium", tenant="1", until=in_seconds(60))
+    return Place(
         using="default",
         task=bound.name,
         lane="medium",
         tenant="1",
-        id=None,
-        options={},
+        id=kept.pk,
+        options=terms,
         forget_at=time.monotonic() + 60,
     )
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_place_is_used_up(short: list[Any], inside: bool) -> None:
+    """A call that was admitted consumes what it was given, in the statement that writes its job."""
     with holding():
-        hold(place)
+        hold(place := a_place())
+        with transaction.atomic() if inside else contextlib.nullcontext():
+            handle = bound.delay("a", 1)
+        assert (short, place.spent) == ([handle.id], True)
+    assert (Reservation.objects.count(), counts()) == (0, (1, 1))
+
+
+def test_a_place_of_another_stays(short: list[Any]) -> None:
+    """A call for which none was kept is one like any other."""
+    with holding():
+        hold(place := a_place())
+        bound.delay("a", 2)
+        assert (len(short), place.spent, Reservation.objects.count()) == (1, False, 1)
+
+
+def test_a_place_on_terms_goes_the_long_way(short: list[Any]) -> None:
+    """They change the message."""
+    with holding():
+        hold(a_place(countdown=60))
+        handle = bound.delay("a", 1)
+    assert (short, Reservation.objects.count()) == ([], 0)
+    assert handle.job.due_at > handle.job.created_at
+
+
+def test_a_batch_takes_its_places_together(short: list[Any]) -> None:
+    """A call that it collects is not written yet."""
+    with holding(), batch():
+        hold(place := a_place())
         bound.delay("a", 1)
-        assert (short, place.spent) == ([], True)
-    bound.delay("b", 1)
-    assert len(short) == 1
+        assert not place.spent
+    assert (short, place.spent, Reservation.objects.count()) == ([], True, 0)
 
 
 def test_an_eager_call_runs(short: list[Any]) -> None:

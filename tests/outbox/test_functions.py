@@ -28,6 +28,7 @@ MIGRATIONS: list[Any] = [
         "0002_databases",
         "0005_worker_functions",
         "0006_functions",
+        "9001_room",
     )
 ]
 

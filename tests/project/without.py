@@ -83,9 +83,9 @@ def _outbox() -> Iterator[Any]:
 
     insert, due = store.insert, store.insert_due
 
-    def insert_due(connection: Any, values: Any) -> Any:
+    def insert_due(connection: Any, values: Any, place: int | None = None) -> Any:
         # Looked up in the thread, which has a connection of its own.
-        return apart(lambda: due(connections[connection.alias], values))
+        return apart(lambda: due(connections[connection.alias], values, place))
 
     yield mock.patch.object(store, "insert", lambda *given: apart(lambda: insert(*given)))
     yield mock.patch.object(store, "insert_due", insert_due)

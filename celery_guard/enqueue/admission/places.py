@@ -95,17 +95,25 @@ def terms(task: str, tenant: Callable[[], str]) -> dict[str, Any]:
     return next((place.options for place in free if place.tenant == wanted), {})
 
 
-def place_for(using: str, job: NewJob) -> Place | None:
-    """The place that ``job`` is going to use up, None without one."""
-    places = _held.get()
-    return _find(places, using, job) if places else None
+def on_terms(task: str) -> bool:
+    """Whether a job of ``task`` may find a place with such terms."""
+    return any(place.options for place in _held.get() or () if place.task == task)
+
+
+def place_for(using: str, task: str, lane: str, tenant: str) -> Place | None:
+    """The place that such a job is going to use up, None without one."""
+    asked = (using, task, lane, tenant)
+    for place in _held.get() or ():
+        if (place.using, place.task, place.lane, place.tenant) == asked and place.is_free():
+            return place
+    return None
 
 
 def consume(using: str, jobs: Iterable[NewJob]) -> None:
     """Use up a place for each of ``jobs``, just written, in the transaction that wrote them."""
     ids = []
     for job in jobs:
-        if (place := place_for(using, job)) is not None:
+        if (place := place_for(using, job.task, job.lane, job.tenant)) is not None:
             consumed(place)
             ids += [place.id] if place.id is not None else []
     if ids and (over := len(ids) - _remove(using, ids)):
@@ -133,14 +141,6 @@ def _remove(using: str, ids: list[int]) -> int:
     if connections[using].vendor == "postgresql":
         return direct.changed(connections[using], _REMOVE, (ids,))
     return Reservation.objects.using(using).filter(pk__in=ids).delete()[0]
-
-
-def _find(places: list[Place], using: str, job: NewJob) -> Place | None:
-    asked = (using, job.task, job.lane, job.tenant)
-    for place in places:
-        if (place.using, place.task, place.lane, place.tenant) == asked and place.is_free():
-            return place
-    return None
 
 
 def forget_after() -> float:
