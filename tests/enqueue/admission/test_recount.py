@@ -1,9 +1,10 @@
 """Gates that had room are counted anew in one call, exactly as the slower way counts them."""
 
+import threading
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from celery_guard.enqueue.admission import counting, gate
@@ -13,6 +14,8 @@ from celery_guard.jobs.models import Job
 from tests.enqueue.admission.asking import crowd, granted, refusal
 from tests.enqueue.admission.conftest import Limit
 from tests.enqueue.admission.tasks import of_shop, work
+from tests.enqueue.sessions import LONG, apart, is_waiting_for_a_lock, wait
+from tests.kit.wait import wait_for
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -87,6 +90,32 @@ def test_a_crowd_does_not_pass_what_a_count_finds(limit: Limit, quickly: bool) -
     long_ago()
     assert sum(crowd(50, lambda n: granted(of_shop, f"shop{n % 2}"))) == 10
     assert Reservation.objects.count() == 10
+
+
+@both_ways
+def test_it_counts_what_whoever_held_the_gate_let_in(limit: Limit, quickly: bool) -> None:
+    """A count that began before another's commit would not see its place, and give it away again."""
+    limit(medium={"depth": 10})
+    assert granted(work)
+    long_ago()
+    held, ends = threading.Event(), threading.Event()
+
+    def let_in() -> None:
+        with transaction.atomic():
+            assert len(Gate.objects.select_for_update()) == 1
+            for _ in range(4):
+                Reservation.objects.create(lane="medium", until=in_seconds(60))
+            held.set()
+            wait(ends)
+
+    other = apart(let_in)
+    wait(held)
+    asking = apart(lambda: granted(work))
+    wait_for(is_waiting_for_a_lock, what="the request to wait")
+    ends.set()
+    other.result(LONG)
+    assert asking.result(LONG)
+    assert rooms() == [10 - 6]
 
 
 @both_ways
