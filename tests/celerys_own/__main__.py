@@ -39,7 +39,11 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/canvas", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="scripts/canvas",
+        usage="%(prog)s [--plain] [-- options of pytest]",
+        description=__doc__,
+    )
     parser.add_argument("release", type=Path, help="Celery's source release")
     parser.add_argument("--plain", action="store_true", help="without the guard, to compare")
     parser.add_argument("rest", nargs="*", help="after --: options of pytest, such as -k chord")

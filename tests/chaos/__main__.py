@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         "--soak",
         type=float,
         metavar="SECONDS",
-        help="instead run so long at 70 % of capacity with a disturbance every minute; 7200 is two "
+        help="instead run so long at 70 %% of capacity with a disturbance every minute; 7200 is two "
         "hours, under 20 minutes growth can't be told",
     )
     parser.add_argument("--logs", type=Path, help="folder for the processes' logs, kept")
