@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from typing import Any
 
 from celery import Celery, current_app
@@ -11,6 +13,8 @@ from celery.app.utils import find_app
 from celery_guard.conf import guard_settings
 
 _SEARCHED_FIRST = ("app", "celery", "celery_app")
+_loaded: weakref.WeakSet[Celery] = weakref.WeakSet()
+_loading = threading.RLock()
 
 
 def load_app(path: str = "") -> Celery:
@@ -23,6 +27,30 @@ def load_app(path: str = "") -> Celery:
     default: Any = current_app
     app: Celery = find_app(path) if path else default._get_current_object()
     return app
+
+
+def site_app(path: str = "") -> Celery:
+    """The same with the site's tasks: for what must know all of them, as a worker does."""
+    app = load_app(path)
+    load_tasks(app)
+    return app
+
+
+def load_tasks(app: Celery) -> None:
+    """Import the modules of the site's tasks, once, as a worker does when it starts.
+
+    Raises whatever a module raises when it is imported; the next call tries again.
+    """
+    with _loading:
+        if app in _loaded:
+            return
+        # Before the import: Celery runs Django's checks on the way, and ours ask for the tasks.
+        _loaded.add(app)
+        try:
+            app.loader.import_default_modules()
+        except BaseException:
+            _loaded.discard(app)
+            raise
 
 
 def path_of(app: Celery) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from celery import Celery
@@ -94,6 +95,19 @@ def test_modes_fit_their_tasks(
     found = find()
     assert set(found) == said
     assert "shop.isue" not in modes or "'shop.issue'" in found["W015"]
+
+
+def test_tasks_that_cannot_be_imported(
+    settings: Settings, site: Site, find: Find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which error it is; and no name is called nobody's that may be one of theirs."""
+    (tmp_path / "broken_tasks.py").write_text("raise LookupError('no such book')")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings.CELERY_GUARD = {"rollout": {"modes": {"broken_tasks.read": "off"}}}
+    site(imports=("broken_tasks",))
+    found = find()
+    assert set(found) == {"W017"}
+    assert "LookupError: no such book" in found["W017"]
 
 
 def test_a_fallback_in_a_lane_that_may_not(settings: Settings, site: Site, find: Find) -> None:

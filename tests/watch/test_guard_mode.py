@@ -59,7 +59,7 @@ def test_a_mode_is_set_shown_and_ended(settings: Any) -> None:
         ((mark.name, "canry:5"), 'must be "off".*--for'),
         ((mark.name, "compare"), "not declared comparable=True"),
         ((plain.name, "off"), "no guarded task"),
-        (("nowhere", "off"), "no guarded task"),
+        (("nowhere", "off"), "there is no task 'nowhere'"),
     ],
 )
 def test_every_fault_is_said_at_once(words: tuple[str, ...], fault: str) -> None:

@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from celery_guard.conf import guard_settings
+from celery_guard.management.command import GuardCommand
 from celery_guard.relay.broker_app import load_app
+from celery_guard.watch.checks.tasks import guarded_tasks
 from celery_guard.watch.doctor.examine import examine
 from celery_guard.watch.doctor.finding import Finding, Level
 from celery_guard.watch.doctor.lanes import start_line
@@ -18,7 +20,17 @@ from celery_guard.watch.doctor.lanes import start_line
 _MARKS = {Level.OK: "  ok   ", Level.WARNING: "warning", Level.FAULT: " FAULT "}
 
 
-class Command(BaseCommand):
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+_seconds.__name__ = "seconds"
+
+
+class Command(GuardCommand):
     """Looks at settings, databases, broker, relays, workers and upkeep of a running site.
 
     Sends one small job through every lane, unless told not to. The exit code is 0 when nothing
@@ -33,7 +45,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument("--no-canary", action="store_true", help="send no job")
         parser.add_argument(
-            "--patience", type=float, default=10.0, help="seconds to wait for the canaries (10)"
+            "--patience", type=_seconds, default=10.0, help="seconds to wait for the canaries (10)"
         )
         parser.add_argument(
             "--workers", action="store_true", help="only print a start line per lane"
@@ -45,6 +57,7 @@ class Command(BaseCommand):
         :raises CommandError: with return code 1 when there is a fault.
         """
         app = load_app()
+        guarded_tasks(app)  # Imports them; a finding says where that fails.
         if options["workers"]:
             for lane in guard_settings().lanes.values():
                 self.stdout.write(start_line(app, lane))

@@ -6,13 +6,15 @@ import signal
 import threading
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from celery_guard.conf import guard_settings
+from celery_guard.management.command import GuardCommand
+from celery_guard.relay.broker_app import site_app
 from celery_guard.watch.exporter import Exporter, is_loopback
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Serves until TERM or INT. Reachable from this machine only, unless a token is set."""
 
     help = "Serve /metrics, /scale.json and /healthz for fleets without a web process that does."
@@ -33,10 +35,12 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{host} can be reached from elsewhere: set CELERY_GUARD['metrics_token'] first"
             )
+        site_app()  # Its tasks name the ledgers.
         try:
             exporter = Exporter(host, port)
-        except OSError as error:
-            raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise CommandError(f"cannot listen on {host}:{port}: {why}") from error
         with exporter:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: _end(exporter))

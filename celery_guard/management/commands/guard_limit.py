@@ -7,16 +7,17 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from celery_guard.conf import guard_settings
+from celery_guard.management.command import GuardCommand
 from celery_guard.management.terms import add_terms, seconds_in, terms_faults, whoever
 from celery_guard.relay.limits.changing import end_limits, limit_faults, set_limits
 from celery_guard.relay.limits.models import LimitChange
 from celery_guard.watch.limits import as_json, limits_now
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Sets or ends the limits of one dependency, or lists what holds.
 
     They hold in every process within a second or so. Calls that are under way go on, and what was

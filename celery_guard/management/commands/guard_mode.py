@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from celery import Celery
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from celery_guard.enqueue.rollout.turning import end_stages, set_stage
+from celery_guard.management.command import GuardCommand
 from celery_guard.management.terms import add_terms, seconds_in, terms_faults, whoever
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.watch.modes import as_json, modes_now, stage_faults
+from celery_guard.watch.paused import unknown_task
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Sets or ends the stage of one task, or lists what counts.
 
     It counts in every process within a second. Jobs that are there go on under the mode that they
@@ -41,7 +43,7 @@ class Command(BaseCommand):
         :raises CommandError: with return code 2 and every fault of the call, nothing was changed;
             1 where there was nothing to end.
         """
-        app = load_app()
+        app = site_app()
         if options["task"]:
             self._change(app, options)
         shown = modes_now(app, ledgers(app))
@@ -79,7 +81,9 @@ class Command(BaseCommand):
 
 def _faults(app: Celery, options: dict[str, Any]) -> Iterator[str]:
     task: Any = app.tasks.get(options["task"])
-    if getattr(task, "guard", None) is None:
+    if task is None:
+        yield from unknown_task(options["task"], app)
+    elif getattr(task, "guard", None) is None:
         yield f"{options['task']} is no guarded task of this site"
         task = None
     if options["end"]:

@@ -8,16 +8,17 @@ from collections.abc import Collection
 from typing import Any
 
 from celery import Celery
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from celery_guard.enqueue.steering.models import Action
 from celery_guard.enqueue.steering.turning import turn_on
+from celery_guard.management.command import GuardCommand
 from celery_guard.management.terms import add_terms, seconds_in, terms_faults, whoever
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.watch.paused import as_json, in_force, unknown_lane, unknown_task
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Turns a switch on in every ledger, or lists those in force.
 
     It works on every relay and worker within a second, and ends by itself. Running jobs go on.
@@ -46,7 +47,7 @@ class Command(BaseCommand):
 
         :raises CommandError: with return code 2 and every fault of the call; nothing was changed.
         """
-        app = load_app()
+        app = site_app()
         aliases = options["using"] or ledgers(app)
         if not options["list"]:
             self._turn_on(app, aliases, options)

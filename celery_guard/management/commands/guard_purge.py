@@ -7,13 +7,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.management.command import GuardCommand
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.relay.purge import Purged, count, walk
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Walks the whole table once, in steps of 500 rows; safe beside running workers."""
 
     help = "Remove payloads and rows of jobs that ended longer ago than the retention settings."
@@ -26,7 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Purge every ledger, or those named."""
-        aliases = options["using"] or ledgers(load_app())
+        aliases = options["using"] or ledgers(site_app())
         purged = Purged()
         for using in aliases:
             purged += count(using) if options["dry_run"] else walk(using, 0)[1]

@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.management.command import GuardCommand
+from celery_guard.relay.broker_app import ledgers, load_app, load_tasks
 from celery_guard.relay.desk import Desk
 from celery_guard.relay.floor import relay_once
 from celery_guard.relay.host import die_with_parent, read_worker
 from celery_guard.relay.loop import Relay
+from celery_guard.watch.paused import unknown_lane
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Runs one relay per database that holds a ledger. Any number may run at once."""
 
     help = "Send due jobs to the broker. Any number may run at once; one leads each lane."
@@ -37,15 +39,23 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until TERM or INT; then take back what was not published and exit with 0."""
-        app = load_app(options["app"])
+        try:
+            app = load_app(options["app"])
+        except (ImportError, AttributeError) as error:
+            raise CommandError(f"--app {options['app']!r}: {error}", returncode=2) from error
         if app.main == "default" and not app.conf.broker_url:
             # Celery's own stand-in would publish to a broker that nobody meant.
             raise CommandError(
                 "there is no Celery app: import it in your project's __init__.py, or pass "
                 "--app proj.celery:app"
             )
+        load_tasks(app)
         aliases = options["using"] or ledgers(app)
         lanes = [name for name in (options["lanes"] or "").split(",") if name] or None
+        for name in lanes or ():
+            # It may be a queue outside all lanes, which is served like one.
+            for fault in unknown_lane(name, ()):
+                self.stderr.write(f"{fault} It is served as a queue outside all lanes.")
         if options["once"]:
             for using in aliases:
                 relay_once(using, app=app, lanes=lanes)

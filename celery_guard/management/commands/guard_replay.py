@@ -8,11 +8,12 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from celery_guard.management.command import GuardCommand
 from celery_guard.management.terms import whoever
 from celery_guard.rate import parse_rate
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.settle.replay import starting
 from celery_guard.settle.replay.choosing import Preview, Wanted, preview
 from celery_guard.watch.paused import unknown_lane
@@ -26,7 +27,7 @@ LOOK = 60.0
 Previews = dict[str, Preview]
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Says what would run again, or starts that, shows how it stands, or ends it.
 
     The relays do the work; this command only asks for it. The exit code is 1 when there was
@@ -57,7 +58,7 @@ class Command(BaseCommand):
 
         :raises CommandError: with return code 2 and every fault of the call, 1 for nothing to do.
         """
-        aliases = options["using"] or ledgers(load_app())
+        aliases = options["using"] or ledgers(site_app())
         if options["list"]:
             self._show(aliases, options)
         elif options["cancel"] is not None:

@@ -6,17 +6,18 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from celery_guard.enqueue.steering.turning import turn_off
+from celery_guard.management.command import GuardCommand
 from celery_guard.management.terms import whoever
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.watch.paused import Shown, as_json, in_force
 
 NOTHING = 1
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Ends switches by number or by what they name; what they held runs within a second or two.
 
     The exit code is 1 when nothing was ended.
@@ -47,7 +48,7 @@ class Command(BaseCommand):
                 "guard_pause --list shows them",
                 returncode=2,
             )
-        aliases = options["using"] or ledgers(load_app())
+        aliases = options["using"] or ledgers(site_app())
         by = options["by"] or whoever()
         meant = [one for one in in_force(aliases) if _is_meant(one, options["switch"], words)]
         ended = [one for one in meant if turn_off(one.using, [one.id], by=by)]

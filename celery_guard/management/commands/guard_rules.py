@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from celery_guard.management.command import GuardCommand
 from celery_guard.watch.alerting import Alert, Record
 from celery_guard.watch.grafana import grafana
 from celery_guard.watch.rules import groups
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Prints recording and alerting rules as a YAML file for Prometheus, or a Grafana dashboard."""
 
     help = "Print rules for Prometheus (late queues, dead parts) or a Grafana dashboard."

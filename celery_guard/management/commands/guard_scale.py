@@ -6,8 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from celery_guard.management.command import GuardCommand
+from celery_guard.relay.broker_app import site_app
 from celery_guard.watch.lanes import LaneView
 from celery_guard.watch.ledgers import read_all_lanes
 from celery_guard.watch.scale import Stale, advised, as_json
@@ -15,7 +17,7 @@ from celery_guard.watch.scale import Stale, advised, as_json
 STALE = 2
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Prints the scaling advice of the newest snapshot.
 
     The exit code is 2, and nothing is printed, when the snapshot is stale or was never taken:
@@ -34,6 +36,7 @@ class Command(BaseCommand):
 
         :raises CommandError: with return code 2 when there is no advice that counts.
         """
+        site_app()  # Its tasks name the ledgers.
         try:
             lanes = advised(read_all_lanes(), only=options["lane"])
         except Stale as error:

@@ -7,9 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from celery import Celery
+from django.core.management.base import CommandError, CommandParser
 
-from celery_guard.relay.broker_app import ledgers, load_app
+from celery_guard.management.command import GuardCommand
+from celery_guard.relay.broker_app import ledgers, site_app
 from celery_guard.watch import failures
 from celery_guard.watch.health import trouble_in
 from celery_guard.watch.lanes import LaneView, oldest_snapshot, read_lanes, stale_after
@@ -37,7 +39,7 @@ _HEADINGS = (
 _LETTERS = ("dead letters of", "jobs", "error", "group")
 
 
-class Command(BaseCommand):
+class Command(GuardCommand):
     """Prints the newest snapshot of each lane.
 
     The exit code is 0 when all is well, 1 when jobs wait past their lane's objective and nothing
@@ -62,8 +64,9 @@ class Command(BaseCommand):
 
         :raises CommandError: with return code 1 or 2.
         """
+        app = site_app()
         lanes = read_lanes(options["using"]) if options["using"] else read_all_lanes()
-        found = _dead_letters(options["using"]) if options["dead_letters"] else None
+        found = _dead_letters(app, options["using"]) if options["dead_letters"] else None
         if options["json"]:
             letters = {} if found is None else {"dead_letters": _plain(found)}
             self.stdout.write(json.dumps({**as_json(lanes), **letters}))
@@ -90,8 +93,8 @@ def as_json(lanes: Sequence[LaneView]) -> dict[str, object]:
 Found = dict[str, list[failures.Group]]
 
 
-def _dead_letters(using: str) -> Found:
-    aliases = [using] if using else ledgers(load_app())
+def _dead_letters(app: Celery, using: str) -> Found:
+    aliases = [using] if using else ledgers(app)
     return {alias: failures.groups(alias) for alias in aliases}
 
 

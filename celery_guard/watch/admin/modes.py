@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import current_app
 from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -12,6 +11,7 @@ from django.utils.translation import gettext_lazy
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.rollout.models import TaskMode
 from celery_guard.enqueue.rollout.turning import end_stages, set_stage
+from celery_guard.relay.broker_app import site_app
 from celery_guard.watch.admin.asked import DAY, HOUR, AskedAdmin
 from celery_guard.watch.modes import stage_faults
 from celery_guard.watch.paused import unknown_task
@@ -40,10 +40,10 @@ class ModeForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """The task must be there, be guarded, and fit the mode."""
         given = super().clean() or {}
-        name = given.get("task", "")
-        for fault in unknown_task(name, current_app):
+        name, app = given.get("task", ""), site_app()
+        for fault in unknown_task(name, app):
             self.add_error("task", fault)
-        task: Any = current_app.tasks.get(name)
+        task: Any = app.tasks.get(name)
         if task is not None and getattr(task, "guard", None) is None:
             self.add_error("task", _("This task is not guarded."))
         elif task is not None and task.guard.alias != guard_settings().using:

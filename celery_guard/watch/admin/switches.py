@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import current_app
 from django import forms
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -13,6 +12,7 @@ from django.utils.translation import gettext_lazy
 from celery_guard.conf import guard_settings
 from celery_guard.enqueue.steering.models import Action, Switch
 from celery_guard.enqueue.steering.turning import turn_off, turn_on
+from celery_guard.relay.broker_app import site_app
 from celery_guard.watch.admin.asked import DAY, HOUR, AskedAdmin
 from celery_guard.watch.paused import unknown_lane, unknown_task
 
@@ -46,7 +46,7 @@ class SwitchForm(forms.Form):
             )
         for fault in unknown_lane(given.get("lane", ""), [guard_settings().using]):
             self.add_error("lane", fault)
-        for fault in unknown_task(given.get("task", ""), current_app):
+        for fault in unknown_task(given.get("task", ""), site_app()):
             self.add_error("task", fault)
         return given
 

@@ -182,6 +182,11 @@ _ALL = (
         hint='Write CELERY_GUARD = {{"rollout": {{"fallback": {{"lanes": [{lane!r}]}}}}}} or more, '
         "or take fallback=True out.",
     ),
+    Check(
+        id="W017",
+        title="The site's tasks can't be imported ({error}): what they declare was not checked.",
+        hint="Correct the module; a worker fails at it too.",
+    ),
 )
 
 CHECKS: Mapping[str, Check] = {check.id: check for check in _ALL}
