@@ -21,6 +21,7 @@ from celery_guard.events import emit
 from celery_guard.faults import POINTS, fault_point
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.deadlock import again_on_deadlock
+from celery_guard.jobs.lazily import lazily
 from celery_guard.relay.models import Duty
 
 SHORTEST_BUSY, LONGEST_BUSY = 5.0, 60.0
@@ -100,7 +101,9 @@ class Rota:
             self._known.add(duty.name)
         due = Q(begun_at=None) | Q(begun_at__lte=in_seconds(-duty.every()))
         free = Q(busy_until=None) | Q(busy_until__lte=DatabaseNow()) if duty.alone else Q()
-        taken = rows.filter(due, free, name=duty.name).update(
+        # Undone by a crash of the server it is taken up once more, which it bears, as it does without
+        # its end: that is an abandoned run. To wait for the disk took longer than all else of an idle relay.
+        taken = lazily(rows.filter(due, free, name=duty.name)).update(
             owner=self.owner, begun_at=DatabaseNow(), busy_until=in_seconds(duty.busy())
         )
         return bool(taken)
@@ -115,7 +118,7 @@ class Rota:
         except Exception as error:  # noqa: BLE001
             failed = f"{type(error).__name__}: {error}"
             emit("relay.duty_failed", logging.ERROR, duty=duty.name, error=failed)
-            mine.update(busy_until=None)
+            lazily(mine).update(busy_until=None)
             return False
-        mine.update(busy_until=None, done_at=DatabaseNow())
+        lazily(mine).update(busy_until=None, done_at=DatabaseNow())
         return True

@@ -14,6 +14,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
 from celery_guard.conf import guard_settings
 from celery_guard.jobs.clock import DatabaseNow, in_seconds
+from celery_guard.jobs.lazily import lazily
 from celery_guard.jobs.sending import Lead
 from celery_guard.relay.models import LaneLead
 
@@ -39,7 +40,8 @@ def find_lanes(using: str) -> set[str]:
 def renew(using: str, owner: uuid.UUID, lease: float) -> dict[str, Lead]:
     """Hold on to what ``owner`` leads for ``lease`` more seconds; return what that still is."""
     mine = LaneLead.objects.using(using).filter(owner=owner)
-    mine.update(lead_until=in_seconds(lease))
+    # If a crash of the server undoes it, the lead ends sooner, and everybody can see that.
+    lazily(mine).update(lead_until=in_seconds(lease))
     return {
         lane: Lead(lane=lane, owner=owner, term=term)
         for lane, term in mine.values_list("lane", "term")

@@ -17,6 +17,7 @@ from django.db import connections
 from django.db.models import Q
 
 from celery_guard.jobs.clock import DatabaseNow
+from celery_guard.jobs.lazily import lazy_transaction
 from celery_guard.watch.lanes import stale_after
 from celery_guard.watch.models import Counter
 
@@ -40,24 +41,22 @@ Numbers = Mapping[str, Mapping[str, int]]
 def keep(using: str, topic: Topic, numbers: Numbers, now: datetime) -> None:
     """Make ``numbers`` all that is known of ``topic`` as of ``now``, the database's time."""
     found = {**numbers, topic.name: {"": round(now.timestamp() * MILLI)}} if numbers else {}
-    rows = Counter.objects.using(using)
-    unique = [] if connections[using].vendor == "mysql" else ["name", "lane"]
-    rows.bulk_create(
-        # In one order, so that two writers at once can't deadlock.
-        [
-            Counter(name=name, lane=place, value=found[name][place])
-            for name in sorted(found)
-            for place in sorted(found[name])
-            if len(place) <= LONGEST
-        ],
-        update_conflicts=True,
-        update_fields=["value"],
-        unique_fields=unique,
-    )
+    # In one order, so that two writers at once can't deadlock.
+    new = [
+        Counter(name=name, lane=place, value=found[name][place])
+        for name in sorted(found)
+        for place in sorted(found[name])
+        if len(place) <= LONGEST
+    ]
     gone = (
         Q(name=name) & ~Q(lane__in=list(found.get(name, ()))) for name in (topic.name, *topic.names)
     )
-    rows.filter(functools.reduce(operator.or_, gone)).delete()
+    rows = Counter.objects.using(using)
+    unique = [] if connections[using].vendor == "mysql" else ["name", "lane"]
+    # What a crash of the server undoes is measured anew.
+    with lazy_transaction(using):
+        rows.bulk_create(new, update_conflicts=True, update_fields=["value"], unique_fields=unique)
+        rows.filter(functools.reduce(operator.or_, gone)).delete()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

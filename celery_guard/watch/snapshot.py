@@ -16,6 +16,7 @@ from django.db import OperationalError, connections
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
 from celery_guard.jobs.clock import database_time
+from celery_guard.jobs.lazily import lazy_transaction
 from celery_guard.relay.costs import Costs
 from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
@@ -70,8 +71,10 @@ def take_snapshot(using: str) -> None:
     measured = {lane: _measure(this, lane) for lane in lanes}
     rows = [_row(this, lane, found) for lane, found in measured.items() if found is not None]
     failed = {lane for lane, found in measured.items() if found is None}
-    add_advice(using, rows, this.before)
-    _write(using, [row for row in rows if _is_alive(row)], failed)
+    # What a crash of the server undoes is measured anew.
+    with lazy_transaction(using):
+        add_advice(using, rows, this.before)
+        _write(using, [row for row in rows if _is_alive(row)], failed)
     # After the lanes: nothing here may hold them up.
     database.sample(using, this.now)
     if using == guard_settings().using:
