@@ -122,6 +122,9 @@ class GuardedTask(_Task):
         handle.using, handle.lane = self.guard.alias, self.guard.lane
         return handle
 
+    # An override, or what a test puts in its place, has no such mark, and is always called.
+    AsyncResult.guard_own = True  # type: ignore[attr-defined]
+
     @sensitive_variables()
     def delay(self, *args: Any, **kwargs: Any) -> JobHandle:
         """Enqueue one job in the open transaction; see :meth:`apply_async`."""
@@ -227,7 +230,7 @@ class GuardedTask(_Task):
             )
         return call.answer(handle) if isinstance(handle, JobHandle) else handle
 
-    # An override, or what a test puts in its place, has no such mark, and is always called.
+    # As with ``AsyncResult``.
     apply_async.guard_own = True  # type: ignore[attr-defined]
 
     @sensitive_variables()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +126,13 @@ class Draft:
             self.common.form.python % fills,
         )
 
-    def made_handle(self) -> JobHandle:
-        """A handle of the job, as it is unless the key turns out to be taken."""
-        common = self.common
-        handle: JobHandle = common.task.AsyncResult(self.task_id)
-        handle.ignored = common.ignored
+    def made_handle(self, handle_of: Callable[[str], JobHandle] | None = None) -> JobHandle:
+        """A handle of the job, as it is unless the key turns out to be taken.
+
+        :param handle_of: makes one of a task's id, as the task's ``AsyncResult`` does.
+        """
+        handle: JobHandle = (handle_of or self.task.AsyncResult)(self.task_id)
+        handle.ignored = self.common.ignored
         # Weakly, as a call does: what its caller drops must go at once.
         self.handle = weakref.ref(handle)
         return handle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from celery import states
@@ -151,6 +152,26 @@ class JobHandle(_AsyncResult):
                 raise StillRunning("The operation timed out.")
             time.sleep(pause)
             pause = min(0.5, pause * 1.5)
+
+
+def handles_of(task: Any) -> Callable[[str], JobHandle]:
+    """``task.AsyncResult``, for many jobs that one call makes.
+
+    What Celery finds out anew for each result, such as its backend, is asked once. A task's own
+    ``AsyncResult`` is called for each.
+    """
+    if getattr(task.AsyncResult, "guard_own", None) is not True:
+        own: Callable[[str], JobHandle] = task.AsyncResult
+        return own
+    app, backend, light = task.app, task.backend, JobHandle.light
+    using, lane = task.guard.alias, task.guard.lane
+
+    def handle_of(task_id: str) -> JobHandle:
+        handle = light(task_id, app, backend)
+        handle.using, handle.lane = using, lane
+        return handle
+
+    return handle_of
 
 
 _RETRIED = (Reason.RETRY, Reason.RETRY_BUDGET)

@@ -7,7 +7,7 @@ goes the way that a call of its own goes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from celery_guard.enqueue.call import Call
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.draft import Common, common_of, fresh_ids
 from celery_guard.enqueue.faithful import check_faithful
+from celery_guard.enqueue.handle import JobHandle, handles_of
 from celery_guard.enqueue.request import check_database, in_user_transaction
 from celery_guard.enqueue.template import Template, template_of, untouched
 
@@ -68,7 +69,7 @@ class Ways:
     def of(self, signature: Any) -> Way | None:
         """The way that is open for ``signature``; None if it has to go its own."""
         # Composite signatures are of classes of their own.
-        if type(signature) is not Signature or signature.options:
+        if type(signature) is not Signature or signature["options"]:
             return None
         try:
             task: Any = signature.type
@@ -91,7 +92,8 @@ class Ways:
             check_database(using, guarded.name)
         common = common_of(guarded, app, template, self._place)
         ask = not inside and not self._together
-        way = Way(guarded, app, template, self._batch, common, _endless_ids(), ask)
+        handle_of = handles_of(task) if self._together else task.AsyncResult
+        way = Way(guarded, app, template, self._batch, common, _endless_ids(), handle_of, ask)
         return way if way.is_open() else None
 
 
@@ -120,6 +122,7 @@ class Way:
     batch: Batch
     common: Common
     ids: Iterator[str]
+    handle_of: Callable[[str], JobHandle]
     ask_each_call: bool
 
     def is_open(self) -> bool:
@@ -133,7 +136,7 @@ class Way:
             check_database(task.guard.alias, task.name)
         if (draft := self.common.draft(next(self.ids), args, kwargs)) is not None:
             self.batch.put_draft(draft)
-            return draft.made_handle()
+            return draft.made_handle(self.handle_of)
         check_faithful(task.name, args, kwargs)
         captured = self.template.fill(self.app, args, kwargs)
         call = Call()
@@ -151,4 +154,4 @@ class Way:
             place = {**self.common.place, "group_index": index}
             captured = self.template.fill(self.app, args, kwargs, task_id, place)
             self.batch.put(task, captured, Call(fixed_id=True))
-        return task.AsyncResult(task_id)
+        return self.handle_of(task_id)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import Signature, signals
+from celery import Signature, group, signals
 from django.db import transaction
 
 from celery_guard import enqueue_many
@@ -150,3 +150,31 @@ def test_what_somebody_put_in_the_way_is_called(
     with celery_settings(app(), task_always_eager=True):
         assert enqueue_many([plain.s(1)])[0].successful()
     assert short == []
+
+
+@pytest.mark.parametrize("together", [list, group])
+def test_each_result_is_made_as_its_task_makes_it(
+    together: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Celery finds out anew for each is asked once, and is the same."""
+
+    def of(result: Any) -> list[Any]:
+        names = ("id", "app", "backend", "using", "lane", "parent")
+        return [type(result), *(getattr(result, name) for name in names)]
+
+    def ask(first: str) -> list[Any]:
+        calls = together([bound.s(f"{first}{n}", n) for n in range(3)])
+        return calls.apply_async().results if together is group else enqueue_many(calls)
+
+    with transaction.atomic():
+        results = ask("a")
+        assert [of(one) for one in results] == [of(bound.AsyncResult(one.id)) for one in results]
+        made = []
+        usual = bound.AsyncResult
+
+        def own(task_id: str, **options: Any) -> Any:
+            made.append(task_id)
+            return usual(task_id, **options)
+
+        monkeypatch.setattr(bound, "AsyncResult", own)
+        assert [one.id for one in ask("b")] == made
