@@ -2,7 +2,7 @@
 
 A slice is as long for every contender. With ten or a hundred jobs a transaction one of 0.15 s, or 0.4 s, was
 a ratio of a dozen transactions or less, and its quartiles told of single commits. The same readings, put
-together two by two or three by three, lie a third to a half closer about the same median. So there the
+together two by two or three by three, lie a fifth to a half closer about nearly the same median. So there the
 slices are longer and the rounds fewer, and a row is measured for as long as before. For one job a
 transaction it made no clear difference.
 """
