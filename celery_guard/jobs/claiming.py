@@ -81,8 +81,8 @@ _CLAIMED = (
     "first_due_at",
     "tenant",
 )
-# A function, because planning it took longer than running it: see claim_2.sql.
-_CLAIM = on_wire.function("celery_guard_claim_2", 5)
+# A function, because planning it took longer than running it: see claim_3.sql.
+_CLAIM = on_wire.function("celery_guard_claim_3", 5)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = Sequence[Any]

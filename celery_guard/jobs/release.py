@@ -31,9 +31,9 @@ EXPIRED = json.dumps(
 RESEND_CAP = 3600.0
 """Longest wait of one job between two sendings that no claim answered, in seconds."""
 
-# A function, because planning it took longer than running it: see release_1.sql.
+# A function, because planning it took longer than running it: see release_2.sql.
 _RELEASE = on_wire.function_of_rows(
-    "celery_guard_release_1", "text", "uuid", "int", "int", "int", "boolean", "text"
+    "celery_guard_release_2", "text", "uuid", "int", "int", "int", "boolean", "text"
 )
 Pick = Callable[..., tuple[list[Sending], set[Key]]]
 

@@ -14,8 +14,8 @@ from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
 CURRENT = (
-    *("claim_2", "insert_1", "insert_due_1", "insert_due_placed_1", "insert_many_1"),
-    *("insert_placed_1", "recount_1", "release_1", "succeed_1", "take_1"),
+    *("claim_3", "insert_1", "insert_due_1", "insert_due_placed_1", "insert_many_1"),
+    *("insert_placed_1", "next_due_1", "recount_1", "release_2", "succeed_1", "take_1"),
 )
 """What this release calls."""
 _ROOMS = {"insert": "outbox", "recount": "enqueue.admission", "take": "enqueue.admission"}

@@ -28,7 +28,11 @@ MIGRATIONS: list[Any] = [
         "0002_databases",
         "0005_worker_functions",
         "0006_functions",
+<<<<<<< HEAD
         "9001_room",
+=======
+        "9001_planned_once",
+>>>>>>> 252dfce (Plan claim, release and the question what is due once a session)
     )
 ]
 
@@ -138,6 +142,16 @@ def test_a_driver_that_binds_on_the_server_finds_them() -> None:
         cursor.execute(store._INSERT_MANY.through_cursor, (shared, own), prepare=True)
         assert len(cursor.fetchall()) == 1
     assert row[0] in [one.pk for one in jobs()]
+
+
+@postgres
+@pytest.mark.parametrize("name", ["claim_3", "next_due_1", "release_2"])
+def test_what_stands_between_a_commit_and_the_body_is_planned_once(name: str) -> None:
+    """Not anew at each of a session's first five calls: a quiet worker makes few more."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT proconfig FROM pg_proc WHERE proname = %s", [f"celery_guard_{name}"])
+        ((config,),) = cursor.fetchall()
+    assert "plan_cache_mode=force_generic_plan" in config
 
 
 @postgres

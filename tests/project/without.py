@@ -52,7 +52,7 @@ def _claim() -> Iterator[Any]:
     from celery_guard.outbox.functions import text_of
 
     name = "celery_guard_claim_without"
-    text = text_of("claim_2").replace("celery_guard_claim_2", name)
+    text = text_of("claim_3").replace("celery_guard_claim_3", name)
     usual = claiming._called
 
     def unguarded(connection: Any, asked: Any, given: Any) -> Any:

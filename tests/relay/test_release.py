@@ -178,6 +178,36 @@ def test_next_due_tells_the_time_to_the_first_unsent_job():
     assert "medium" not in due
 
 
+def test_next_due_takes_any_name_of_a_lane():
+    """A queue outside all lanes is a lane by its name, whatever that is made of."""
+    name = 'o\'dd \\ "{,}" ü'
+    make_job(lane=name, due_in=-5)
+    assert set(next_due("default", [name, "low"])) == {name}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_due_next_is_one_look_into_the_index_a_lane(full: bool):
+    """Also by the plan that a session has made while there was no history."""
+    if connection.vendor != "postgresql":
+        pytest.skip("the statement is PostgreSQL's")
+    text = functions.text_of("next_due_1")
+    query = text[text.index("SELECT asked") : text.index(";\nEND")].replace("its_lanes", "$1")
+    with transaction.atomic(), connection.cursor() as cursor:
+        if full:
+            cursor.execute(_HISTORY)
+        cursor.execute("ANALYZE celery_guard_job")
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute(f"PREPARE next_due (text) AS {query}")
+        cursor.execute("EXPLAIN EXECUTE next_due (NULL)")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+        cursor.execute("DEALLOCATE next_due")
+    assert "Seq Scan" not in plan, plan
+    assert "Sort" not in plan, plan
+    assert plan.count("using celery_guard_job_line") == 1, plan
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_the_release_reads_the_index_in_order_whatever_the_window(full: bool):
     """The plan stays a short index range and look-ups by id, however much history there is.
@@ -186,7 +216,7 @@ def test_the_release_reads_the_index_in_order_whatever_the_window(full: bool):
     """
     if connection.vendor != "postgresql":
         pytest.skip("the statement is PostgreSQL's")
-    text = functions.text_of("release_1")
+    text = functions.text_of("release_2")
     query = text[text.index("WITH picked") : text.index(";\nEND")]
     kinds = {
         "its_lane": "text",
