@@ -28,11 +28,8 @@ MIGRATIONS: list[Any] = [
         "0002_databases",
         "0005_worker_functions",
         "0006_functions",
-<<<<<<< HEAD
-        "9001_room",
-=======
-        "9001_planned_once",
->>>>>>> 252dfce (Plan claim, release and the question what is due once a session)
+        "0009_room",
+        "0010_planned_once",
     )
 ]
 

@@ -21,7 +21,7 @@ def backwards(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("celery_guard", "0008_job_shape")]
+    dependencies = [("celery_guard", "0009_room")]
 
     # MariaDB knows no transaction around this; PostgreSQL has the migration's own.
     operations = [migrations.RunPython(forwards, backwards, atomic=False)]
