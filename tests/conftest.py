@@ -51,9 +51,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the processes of a failed test said."""
+    """Show what the processes of a failed test said, as far as it can be said at all."""
     report = yield
     show_logs(item, report)
+    # Halves of surrogates are logged by those who were given some, and no report can carry them.
+    report.sections = [
+        (title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections
+    ]
     return report
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -15,15 +14,13 @@ from celery_guard.enqueue.declaration import Template, fill, template_faults
 from celery_guard.enqueue.key import fingerprint_of
 from celery_guard.errors import NoCurrentJob, NotSerializable
 from celery_guard.run.current import running_job
-from celery_guard.settle.models import ITEM_LENGTH
+from celery_guard.settle.naming import name_fault
 from celery_guard.settle.perform import Sending
 from celery_guard.settle.provider import Finding, Provider
 from celery_guard.settle.states import Recovery
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-NAME_LENGTH = 100
 
 
 class DeclaredEffect(Generic[P, R]):
@@ -69,10 +66,7 @@ class DeclaredEffect(Generic[P, R]):
     def _item_of(self, bound: Bound) -> str:
         if not self._item:
             return ""
-        text = fill(self._item, f"effect {self.name}", bound.with_defaults())
-        if len(text) <= ITEM_LENGTH:
-            return text
-        return f"{text[: ITEM_LENGTH - 65]}#{hashlib.sha256(text.encode()).hexdigest()}"
+        return fill(self._item, f"effect {self.name}", bound.with_defaults())
 
     def _asked(self, bound: Bound) -> str:
         try:
@@ -125,8 +119,8 @@ def effect(
 def _faults(
     name: object, function: Callable[..., Any], item: Any, provider: Provider, find: Any
 ) -> Iterator[str]:
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH:
-        yield f"the name must be text of 1 to {NAME_LENGTH} characters"
+    if (fault := name_fault(name)) is not None:
+        yield fault
     if hasattr(function, "apply_async"):
         yield "this is a task: an effect is a plain function that the body of a task calls"
         return

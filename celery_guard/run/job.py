@@ -29,6 +29,7 @@ from celery_guard.run.owner import owner
 from celery_guard.run.provider_key import provider_key
 from celery_guard.run.unseen import veiled
 from celery_guard.settle.moves import Wish
+from celery_guard.settle.naming import NAME_LENGTH, item_of, name_fault
 from celery_guard.settle.perform import Call, Find, Performance
 from celery_guard.settle.provider import Provider
 from celery_guard.settle.states import Recovery
@@ -207,6 +208,7 @@ class CurrentJob:
             :class:`StillUnknown`.
         :param request: what is asked for; the same effect with another request is refused.
         :raises EffectInTransaction: in an ``atomic=True`` body or inside a transaction.
+        :raises GuardError: when ``name`` is none, or what is asked differs; nothing was sent.
         :raises LeaseLost: when the job is no longer held here; nothing was sent.
         :raises Permanent: when the provider has said no for good.
         :raises Transient: when nothing happened, or a repetition is safe.
@@ -220,6 +222,9 @@ class CurrentJob:
                 f"effect {name}: a transaction is open, whose rollback could not undo it; make the "
                 "effect before, and keep what came of it in job.finish()"
             )
+        if (fault := name_fault(name)) is not None:
+            raise GuardError(f"effect {str(name)[:NAME_LENGTH]!r}: {fault}")
+        item = item_of(str(item))
         asked = "" if request is None else _digest(request)
         recovery = Recovery.MANUAL if find is None else Recovery.RECONCILABLE
         wish = Wish(

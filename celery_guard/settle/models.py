@@ -7,9 +7,8 @@ from typing import ClassVar
 from django.db import models
 
 from celery_guard.jobs.models import Job
+from celery_guard.settle.naming import ITEM_LENGTH, NAME_LENGTH
 from celery_guard.settle.states import EffectState, Recovery
-
-ITEM_LENGTH = 155
 
 
 class Effect(models.Model):
@@ -25,7 +24,7 @@ class Effect(models.Model):
     job = models.ForeignKey(
         Job, on_delete=models.CASCADE, db_constraint=False, related_name="effects"
     )
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=NAME_LENGTH)
     item = models.CharField(max_length=ITEM_LENGTH, blank=True, default="")
     state = models.CharField(
         max_length=12, choices=EffectState.choices, default=EffectState.PREPARED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Collection
 from datetime import datetime
 
@@ -17,7 +16,8 @@ from celery_guard.jobs.clock import DatabaseNow, in_seconds
 from celery_guard.jobs.models import Job
 from celery_guard.jobs.running import Hold
 from celery_guard.jobs.states import Reason, State
-from celery_guard.settle.models import ITEM_LENGTH, Effect
+from celery_guard.settle.models import Effect
+from celery_guard.settle.naming import hashed
 from celery_guard.settle.provider import Provider
 from celery_guard.settle.states import OPEN, EffectState
 
@@ -40,8 +40,7 @@ def prepare(hold: Hold, wish: Wish, key: str) -> Effect:
         return found
     # Another item's, to a database that compares without regard to case, accents or a space at
     # the end. Its row comes first in every attempt, so this one is found by its hash in every attempt.
-    exact = hashlib.sha256(f"{wish.name}\n{item}".encode()).hexdigest()
-    return _made_or_found(hold, wish, key, f"{item[: ITEM_LENGTH - 65]}#{exact}")
+    return _made_or_found(hold, wish, key, hashed(item, f"{wish.name}\n{item}"))
 
 
 def _made_or_found(hold: Hold, wish: Wish, key: str, item: str) -> Effect:

@@ -12,10 +12,12 @@ import logging
 from celery_guard.conf import guard_settings
 from celery_guard.events import emit
 from celery_guard.faults import fault_point
+from celery_guard.jobs.storable import storable
 from celery_guard.relay.duties import duty
 from celery_guard.relay.lead import find_lanes
 from celery_guard.settle import moves
 
+AUTHOR_LENGTH = 255
 MOST_AT_ONCE = 100
 """Jobs let go in one tick: what one outage left open must not become a stampede."""
 
@@ -36,8 +38,7 @@ def decide(using: str, effect_id: int, *, applied: bool, by: str, reason: str) -
     :param reason: why that is known; kept with the effect.
     :raises ValueError: without a reason or a name.
     """
-    if not reason.strip() or not by.strip():
-        raise ValueError("a decision needs a name and a reason")
+    by, reason = _said("a decision", by, reason)
     if applied:
         settled = moves.confirm(using, effect_id, None, by=by, note=reason)
     else:
@@ -60,9 +61,17 @@ def reopen(using: str, provider_key: str, *, by: str, reason: str) -> bool:
     :returns: whether it was reopened now.
     :raises ValueError: without a reason or a name.
     """
-    if not reason.strip() or not by.strip():
-        raise ValueError("to reopen an effect needs a name and a reason")
-    reopened = moves.reopen(using, provider_key, by=by, note=reason)
+    by, reason = _said("to reopen an effect", by, reason)
+    # It comes from outside: what no database can hold is nobody's key.
+    known = storable(provider_key) == provider_key
+    reopened = moves.reopen(using, provider_key, by=by, note=reason) if known else []
     for effect in reopened:
         emit("settle.reopened", logging.WARNING, effect=effect, by=by)
     return bool(reopened)
+
+
+def _said(what: str, by: str, reason: str) -> tuple[str, str]:
+    """Who says so and why, storable."""
+    if not reason.strip() or not by.strip():
+        raise ValueError(f"{what} needs a name and a reason")
+    return storable(by)[:AUTHOR_LENGTH], storable(reason)

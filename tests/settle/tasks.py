@@ -40,4 +40,4 @@ def letters(name: str) -> None:
     """One effect for each of the items that the test wants."""
     options = dict(wanted)
     for item in options.pop("items"):
-        current_job().effect("letter", item=item, **options)
+        current_job().effect(options.pop("name", "letter"), item=item, **options)

@@ -9,6 +9,7 @@ import pytest
 
 from celery_guard import Permanent
 from celery_guard.models import Effect
+from celery_guard.settle.reconcile import decide, reopen
 from celery_guard.settle.states import Recovery
 from tests.run.delivery import deliver, job_of
 from tests.run.marks import on_database
@@ -104,3 +105,50 @@ def test_items_that_the_database_takes_for_one_are_two(name: str, items: tuple[s
     assert job.state == "succeeded"
     assert len(bank.applied) == 2
     assert [sending.item for sending in bank.calls] == [*items, items[1]]
+
+
+@pytest.mark.parametrize("ends", ["ab", "\x00\x01", "\udcfe\udcff"])
+@pytest.mark.parametrize("beginning", ["", "x" * 200])
+def test_items_that_no_row_holds_are_known_by_their_hash(
+    name: str, beginning: str, ends: str
+) -> None:
+    """They are done once each, too, and not again in the next attempt."""
+    bank = Bank(honours_keys=True)
+    ask(bank, Recovery.KEYED)
+    tasks.wanted["items"] = [f"{beginning}{end}" for end in ends]
+    job = job_of(tasks.letters.delay(name))
+    bank.after = lambda: raising(ConnectionError())() if len(bank.calls) == 2 else None
+    deliver(job)
+    bank.after = lambda: None
+    again(job)
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+    assert (len(bank.calls), len(bank.applied)) == (3, 2)
+
+
+@pytest.mark.parametrize("wrong", ["", "n" * 101, "a\x00b"])
+def test_a_name_that_no_row_holds_is_refused_before_anything_is_sent(name: str, wrong: str) -> None:
+    """Names are the program's own: one that can't be kept is a mistake in it."""
+    bank = Bank()
+    ask(bank, Recovery.KEYED)
+    tasks.wanted.update(items=["one"], name=wrong)
+    job = job_of(tasks.letters.delay(name))
+    deliver(job)
+    job.refresh_from_db()
+    assert job.state == "failed"
+    assert "the name must be text of 1 to 100 characters" in job.error
+    assert not bank.calls
+
+
+def test_words_from_outside_are_kept_as_far_as_a_database_can(name: str) -> None:
+    """A webhook's key that cannot be anybody's reopens nothing; its name and reason may be odd."""
+    bank = Bank(honours_keys=True)
+    ask(bank, Recovery.KEYED)
+    job = job_of(tasks.pay.delay(name))
+    deliver(job)
+    effect = Effect.objects.get(job=job)
+    assert not reopen("default", "a\x00b", by="hook", reason="bounced")
+    assert reopen("default", effect.provider_key, by="hook\x00" * 90, reason="bounced\udcff")
+    assert decide("default", effect.pk, applied=True, by="\x00me", reason="seen\x00")
+    effect.refresh_from_db()
+    assert (effect.settled_by, effect.note) == ("\ufffdme", "seen\ufffd")
