@@ -282,7 +282,7 @@ class Settings:
 
     using: str = _setting("default")
     """Database alias of the ledger for tasks that do not name one."""
-    redis: str = _setting("")
+    redis: str = _setting("", "redis url")
     """URL of the Redis used for waking and limits; empty: the broker, where that is Redis."""
     limits: Literal["auto", "redis", "database"] = _setting(
         "auto", choices=("auto", "redis", "database")

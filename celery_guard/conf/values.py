@@ -68,11 +68,21 @@ def _names(value: object, path: str, faults: list[str]) -> tuple[str, ...]:
     return ()
 
 
+def _redis_url(value: object, path: str, faults: list[str]) -> str:
+    if value == "" or (isinstance(value, str) and value.startswith(_REDIS_SCHEMES)):
+        return value
+    # Without the value: it may hold a password.
+    faults.append(f"{path} must be a URL that begins with {', '.join(_REDIS_SCHEMES)}")
+    return ""
+
+
+_REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 _MANY: Mapping[str, Callable[[object, str, list[str]], object]] = {
     "one rate": _one_rate,
     "rate": _rates,
     "burst": _bursts,
     "names": _names,
+    "redis url": _redis_url,
     "stage": _stage,
     "stages": _stages,
 }

@@ -43,6 +43,17 @@ def test_all_faults_of_the_setting_come_in_one_message(
         assert part in found["E001"]
 
 
+@pytest.mark.parametrize("url", ["localhost:6379", "redi://:secret@cache:6379/0", 6379])
+def test_an_address_that_is_none_of_redis_is_told_without_what_it_holds(
+    settings: Settings, find: Find, url: object
+) -> None:
+    """At the start, and not when the first wake is lost; a password in it is nobody's business."""
+    settings.CELERY_GUARD = {"redis": url}
+    said = find()["E001"]
+    assert "redis must be a URL that begins with redis://" in said
+    assert "secret" not in said
+
+
 def test_a_setting_that_is_no_dict_is_told_too(settings: Settings, find: Find) -> None:
     """The first mistake of all."""
     settings.CELERY_GUARD = ["lanes"]

@@ -23,7 +23,7 @@ from celery_guard.enqueue.admission.limits import is_limited
 from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.enqueue.admission.places import Place
 from celery_guard.enqueue.admission.turns import turn_of
-from celery_guard.enqueue.call import in_event_loop
+from celery_guard.enqueue.call import LONGEST, in_event_loop
 from celery_guard.enqueue.declaration import Guarded
 from celery_guard.enqueue.rollout.mode import choose
 from celery_guard.enqueue.steering.demoting import lower_lane
@@ -102,10 +102,10 @@ def admit(
     :raises AdmissionRefused: when a limit is reached or a switch says so; nothing was written.
     :raises TypeError: when ``task`` is not guarded or the arguments do not fit it.
     :raises MissingKey: when the key finds no value.
+    :raises ValueError: when ``max_wait`` is no such time.
     """
     guarded = _guarded(task)
-    if max_wait is not None and not max_wait > 0:
-        raise ValueError(f"max_wait must be above 0 seconds, not {max_wait!r}")
+    check_wait(max_wait)
     identity = asked.identity(guarded, args, kwargs or {})
     counted = identity["tenant"] if tenant is None else tenant
     if (
@@ -134,6 +134,15 @@ def _guarded(task: Any) -> Guarded:
     if getattr(task, "guard", None) is None:
         raise TypeError(f"admit takes a guarded task, not {task!r}")
     return cast(Guarded, task)
+
+
+def check_wait(max_wait: float | None) -> None:
+    """That ``max_wait`` is a time by which a job can expire.
+
+    :raises ValueError: when it is none.
+    """
+    if max_wait is not None and not 0 < max_wait <= LONGEST:
+        raise ValueError(f"max_wait must be above 0 and below a hundred years, not {max_wait!r}")
 
 
 def _may_refuse(task: Guarded, tenant: str, max_wait: float | None) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from celery_guard.enqueue.admission.admit import admit
+from celery_guard.enqueue.admission.admit import admit, check_wait
 
 View = TypeVar("View", bound=Callable[..., Any])
 _SAFE = frozenset({"HEAD", "OPTIONS", "TRACE"})
@@ -65,7 +65,9 @@ def admits(
     more than once.
 
     :param methods: the HTTP methods that enqueue; None: all but HEAD, OPTIONS and TRACE.
+    :raises ValueError: when ``max_wait`` is no time by which a job can expire.
     """
+    check_wait(max_wait)
     mark = Mark(
         task=task,
         args=args,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from celery import Celery
 from django.core.management.base import CommandError, CommandParser
 
 from celery_guard.conf import guard_settings
@@ -59,14 +60,21 @@ class Command(GuardCommand):
         app = load_app()
         guarded_tasks(app)  # Imports them; a finding says where that fails.
         if options["workers"]:
-            for lane in guard_settings().lanes.values():
-                self.stdout.write(start_line(app, lane))
+            self._say_how_to_start(app, as_json=options["json"])
             return
         found = examine(app, None if options["no_canary"] else options["patience"])
         seen = self._collect(found) if options["json"] else self._show(found)
         faults = sum(finding.level is Level.FAULT for finding in seen)
         if faults:
             raise CommandError(f"faults: {faults}", returncode=1)
+
+    def _say_how_to_start(self, app: Celery, *, as_json: bool) -> None:
+        lines = {name: start_line(app, lane) for name, lane in guard_settings().lanes.items()}
+        if as_json:
+            self.stdout.write(json.dumps({"workers": lines}))
+            return
+        for line in lines.values():
+            self.stdout.write(line)
 
     def _collect(self, found: Iterator[Finding]) -> list[Finding]:
         seen = list(found)

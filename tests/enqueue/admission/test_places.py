@@ -7,7 +7,7 @@ import pytest
 from celery import chain
 from django.db import transaction
 
-from celery_guard import AdmissionRefused, admit, batch, enqueue_many
+from celery_guard import AdmissionRefused, admit, admits, batch, enqueue_many
 from celery_guard.enqueue.admission import places
 from celery_guard.enqueue.admission.models import Reservation
 from celery_guard.enqueue.rollout import reading as modes
@@ -222,6 +222,19 @@ def test_the_terms_of_a_place_are_for_its_tenant() -> None:
     admit(of_shop, ("a",), max_wait=5)
     assert of_shop.delay("b").job.expires_at is None
     assert of_shop.delay("a").job.expires_at is not None
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), 1e12])
+def test_a_wait_that_no_job_can_have_is_refused_before_a_place_is_taken(
+    limit: Limit, wrong: float
+) -> None:
+    """Where it is asked for, and not by the enqueue that comes after; of a view, where it is marked."""
+    limit(medium={"depth": 5})
+    with pytest.raises(ValueError, match="max_wait"):
+        admit(work, max_wait=wrong)
+    with pytest.raises(ValueError, match="max_wait"):
+        admits(work, max_wait=wrong)
+    assert kept() == 0
 
 
 def test_the_terms_of_a_forgotten_place_end_with_it() -> None:

@@ -100,6 +100,15 @@ def test_the_start_lines_name_every_lane() -> None:
     )
 
 
+def test_a_script_reads_the_start_lines_by_lane() -> None:
+    """The same lines as for people."""
+    printed, code = doctor("--workers", "--json")
+    assert code == 0
+    workers = json.loads(printed)["workers"]
+    assert list(workers) == ["high", "medium", "low"]
+    assert list(workers.values()) == doctor("--workers")[0].splitlines()
+
+
 @pytest.mark.parametrize(
     "wrong", [{"lans": {}}, {"lanes": {"high": {"window": -1}}}, {"sweep": {"every": "soon"}}]
 )
