@@ -66,7 +66,11 @@ CELERY_GUARD = {
     "lanes": {"high": {"queue": f"{PREFIX}high"}, "low": {"queue": f"{PREFIX}low"}},
     "relay": {"lead_lease": 1.0, "host": os.environ.get("GUARD_TEST_HOST_RELAY") != "0"},
     "rollout": {"fallback": {"lease": 2}},
-    "run": {"lease": 2, "backoff_base": 0.05, "backoff_cap": 1},
+    "run": {
+        "lease": int(os.environ.get("GUARD_TEST_LEASE", "2")),
+        "backoff_base": 0.05,
+        "backoff_cap": 1,
+    },
     "sweep": {"every": 0.5, "resend_grace": 2},
     "snapshot": {"every": 0.5},
     "limits": os.environ.get("GUARD_TEST_LIMITS", "auto"),
