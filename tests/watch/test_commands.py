@@ -121,3 +121,12 @@ def test_an_app_that_is_none(path: str) -> None:
     with pytest.raises(CommandError, match=path) as caught:
         call_command("guard_relay", "--once", "--app", path)
     assert caught.value.returncode == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lane_that_is_none_is_served_and_told() -> None:
+    """It may be a queue outside all lanes; a slip of the pen serves nobody."""
+    said = StringIO()
+    call_command("guard_relay", "--once", "--lanes", "hihg,low", stderr=said)
+    assert said.getvalue().count("served as a queue outside all lanes") == 1
+    assert "hihg" in said.getvalue()

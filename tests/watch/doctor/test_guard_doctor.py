@@ -100,6 +100,14 @@ def test_the_start_lines_name_every_lane() -> None:
     )
 
 
+@pytest.mark.parametrize("wrong", ["-5", "nan", "inf", "soon"])
+def test_a_patience_that_is_no_time_is_refused(wrong: str) -> None:
+    """Before any canary is sent."""
+    with pytest.raises(CommandError, match="--patience"):
+        call_command("guard_doctor", f"--patience={wrong}")
+    assert not Job.objects.exists()
+
+
 def test_a_script_reads_the_start_lines_by_lane() -> None:
     """The same lines as for people."""
     printed, code = doctor("--workers", "--json")
